@@ -188,6 +188,8 @@ SLOTHMAIL = {
     "update-access-only": f"kind: update\nschema: {SCHEMA}\ninstance: 3\naccess: {{mode: closed, to: []}}",
     "update-expires-null": f"kind: update\nschema: {SCHEMA}\ninstance: 3\nexpires:",
     "delete": f'kind: delete\ninstance: "{"98" * 32}"',
+    "create-that-continues": f'kind: create\nschema: {SCHEMA}\nfields: [subject: Hello!]\ncontinues: "0040{"98" * 64}"',
+    "delete-in-another-log": f'kind: delete\nschema: {SCHEMA}\ninstance: "0040{"98" * 64}"',
     "schema-meta": "kind: schema-meta\nname: slothmail\nspec: 1\nfqdn: messages.schema.ink\nlicense: CC0-1.0",
     "schema-migration": (
         "kind: schema-migration\nfields:\n"
@@ -359,6 +361,9 @@ def invalid_messages() -> dict[str, dict]:
         "instance-empty": ("An id of no bytes.", {**delete, "instance": b""}, "message.bad-value"),
         "instance-too-long": ("An id of 67 bytes.", {**delete, "instance": b"x" * 67}, "message.bad-value"),
         "instance-not-hex": ("An id that is not hex.", {**delete, "instance": "xyz"}, "message.bad-value"),
+        "continues-a-number": ("A create that continues entry 3.", {**create, "continues": 3}, "message.bad-value"),
+        "continues-too-long": ("An id of 67 bytes.", {**create, "continues": b"x" * 67}, "message.bad-value"),
+        "update-continues": ("An update that continues.", {**update, "continues": instance}, "message.unknown-key"),
         "instance-zero": ("Sequence number 0.", {**delete, "instance": 0}, "message.bad-value"),
         "empty-update": ("An update of nothing.", update, "message.empty-update"),
         "salt-not-bytes": ("A salt of text.", {**delete, "salt": "ab"}, "message.bad-value"),

@@ -37,7 +37,7 @@ OUTCOMES: dict[str, tuple[str, str]] = {
         "failed-validation-quarantines-at-the-own-version",
     ),
     "instance.not-a-create": (
-        "An update names another author's instance, or an entry after itself.",
+        "An update names another author's instance, or an entry after itself; a delete names somebody else's.",
         "foreign-instance-is-refused",
     ),
     "instance.other-schema": (

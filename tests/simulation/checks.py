@@ -10,7 +10,7 @@ from inkgrove.core import Hash, HeldEntry, IdentityId, SignedEntry, verify_signe
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages import decode_delivery, open_parcel
 from inkgrove.reference import ReferenceRow, fold_views
-from inkgrove.schema import ViewDefinition, fold_log, fold_schema
+from inkgrove.schema import NoOtherLogs, ViewDefinition, fold_log, fold_schema
 from inkgrove.store.db import deliveries, request_box, shares
 from inkgrove.store.federation import LOCAL_DELIVERY, count_waiting_deliveries, read_backoffs
 from inkgrove.store.logs import LogStore, payloads_of_schema, read_entries
@@ -233,7 +233,7 @@ def _fold_store(store: LogStore) -> dict[Hash, ReferenceRow]:
     names = [field.name for field in definition.fields]
     rows = {}
     for log, messages in store.whole_logs(1, MAX_STORED_INTEGER):
-        for item in fold_log(log.log_id, messages, {SCHEMA: definition}.get, lambda _: False).instances:
+        for item in fold_log(log.log_id, messages, {SCHEMA: definition}.get, NoOtherLogs()).instances:
             if (row := item.row) is not None:
                 fields = dict(zip(names, row.values, strict=True))
                 place = (log.author, log.log_id, row.seq_num, row.last_seq_num, row.last_hash)

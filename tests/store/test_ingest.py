@@ -349,7 +349,7 @@ def test_publishing_refuses_wrong_payloads_and_closed_logs(store: LogStore) -> N
 
 def test_what_values_are_those_that_readers_know() -> None:
     assert {what.value for what in IngestKind} == {
-        "entry", "payload", "payload-dropped", "fork", "lie", "ended", "branch", "registered", "unregistered",
+        "entry", "payload", "payload-dropped", "fork", "lie", "ended", "branch", "keys", "registered", "unregistered",
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Connection, func, inspect, select
 
 from inkgrove.core import hash_yamf
+from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages import SchemaId
 from inkgrove.store.db import hold_merge_lock
 from inkgrove.store.views import (
@@ -209,7 +210,11 @@ def test_whole_log_folded_anew_leaves_nothing_of_the_old(bench: Bench) -> None:
 def test_outcomes_behind_the_end_of_a_log_go(bench: Bench) -> None:
     number = bench.view.id
     bench.build(first(number))
-    bench.merge({**dirty(number, [3], [3]), "ends": [(7, 3)]})
+    assert sorted(bench.outcomes()) == [1, 2, 3, 4, 5, 9]
+    # From entry 5 on the log is invalid: what stands there keeps its outcomes.
+    bench.merge({**dirty(number, [3], [3]), "ends": [(7, 3, 4)]})
+    assert sorted(bench.outcomes()) == [1, 2, 5, 9]
+    bench.merge({**dirty(number, [3], [3]), "ends": [(7, 3, MAX_STORED_INTEGER)]})
     assert sorted(bench.outcomes()) == [1, 2, 9]
 
 

@@ -7,8 +7,18 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from inkgrove.core import Entry, Flavour, Hash, HeldEntry, SecretKey, decode_entry, hash_yamf, verify_signed
-from inkgrove.messages import Delete, SchemaId, Timestamp, Update, cbor, decode_if_valid
+from inkgrove.core import (
+    Entry,
+    Flavour,
+    Hash,
+    HeldEntry,
+    SecretKey,
+    decode_entry,
+    hash_yamf,
+    identity_of,
+    verify_signed,
+)
+from inkgrove.messages import Create, Delete, SchemaId, Timestamp, Update, cbor, decode_if_valid
 from tests.support.logs import LogBuilder, resign
 
 NAMES = ["a", "b", "c", "D", "e"]
@@ -54,17 +64,21 @@ class Generator:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.instances: list[Hash] = [hash_yamf(b"nowhere")]
+        self.created: list[tuple[Hash, SchemaId]] = []
+        """Instances with the schema that their create names."""
         self.schema_ids: list[SchemaId] = []
         self.versions: dict[SchemaId, list[_Fields]] = {}
 
     def world(self) -> World:
         rng = self.rng
         logs = [self._schema_log(number) for number in range(rng.randint(1, 3))]
-        for author in range(rng.randint(1, 3)):
-            secret = SecretKey.from_seed(bytes([100 + author]) * 32)
+        secrets = [SecretKey.from_seed(bytes([100 + author]) * 32) for author in range(rng.randint(1, 3))]
+        for secret in secrets:
             logs += [self._instance_log(secret, log_id) for log_id in range(1, rng.randint(2, 3))]
-        if rng.random() < 0.1:
-            logs.append(self._instance_log(SecretKey.from_seed(bytes([100]) * 32), 0))
+        if rng.random() < 0.6:
+            logs += self._identity(secrets)
+        elif rng.random() < 0.25:
+            logs.append(self._instance_log(secrets[0], 0))
         world = World(schemas=self.schema_ids)
         for log in logs:
             world.held += self._as_held(log)
@@ -73,6 +87,31 @@ class Generator:
         if rng.random() < 0.2:
             world.registered = [schema for schema in self.schema_ids if rng.random() < 0.6]
         return world
+
+    # identities
+
+    def _identity(self, secrets: list[SecretKey]) -> list[LogBuilder]:
+        """The logs 0 of a first key and of further ones, most of which belong to it."""
+        rng = self.rng
+        first, *further = secrets
+        identity = identity_of(first.public)
+        logs = []
+        for secret in further:
+            log = LogBuilder(secret, log_id=0)
+            log.append(self.payload({"kind": "key-of", "identity": identity if rng.random() < 0.9 else b"\1" * 32}))
+            logs.append(log)
+        documents = LogBuilder(first, log_id=0)
+        for _ in range(rng.choice([0, 1, 1, 1, 2])):
+            keys = []
+            for secret in further:
+                key: dict[str, Any] = {"key": bytes(secret.public)}
+                if rng.random() < 0.25:
+                    key["revoked"] = [[log_id, rng.randint(0, 8)] for log_id in range(1, rng.randint(2, 3))]
+                if rng.random() < 0.9:
+                    keys.append(key)
+            document = {"kind": "identity", "fqdn": "jane.haiku.ink", "endpoint": "https://haiku.ink", "keys": keys}
+            documents.append(self.payload(document))
+        return [*logs, documents]
 
     # schemas
 
@@ -190,6 +229,9 @@ class Generator:
         home = rng.choice(self.schema_ids)
         for _ in range(rng.randint(0, 9)):
             log.append(self._message(log, home))
+            message = decode_if_valid(log.payloads[-1])
+            if isinstance(message, Create):
+                self.created.append((log.hash(len(log.entries)), message.schema.schema_id))
             if log.payloads[-1][:1] != b"r":
                 self.instances.append(log.hash(len(log.entries)))
         return log
@@ -210,9 +252,13 @@ class Generator:
             message = {"kind": "create", "schema": named, "fields": self._fields(schema, version, 0.8)}
             if rng.random() < 0.1:
                 message["copied_from"] = bytes(rng.choice(self.instances))
+            if rng.random() < 0.25:
+                message["continues"] = bytes(self._instance_of(schema))
         elif chance < 0.82:
             message = {"kind": "update", "schema": named, "instance": self._reference(log)}
             message["fields"] = self._fields(schema, version, 0.5)
+        elif chance < 0.9:
+            message = {"kind": "delete", "instance": bytes(self._instance_of(schema)), "schema": named}
         else:
             message = {"kind": "delete", "instance": self._reference(log)}
             if rng.random() < 0.6:
@@ -235,6 +281,11 @@ class Generator:
         if rng.random() < 0.02:
             fields.append({"zz": 1})
         return fields
+
+    def _instance_of(self, schema: SchemaId) -> Hash:
+        """Mostly an instance of the schema, of whatever log."""
+        fitting = [instance for instance, named in self.created if named == schema]
+        return self.rng.choice(fitting if fitting and self.rng.random() < 0.9 else self.instances)
 
     def _reference(self, log: LogBuilder) -> Any:
         rng = self.rng

@@ -3,13 +3,23 @@
 import json
 from typing import Any
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection, delete, insert, update
 
-from inkgrove.core import HeldEntry, PublicKey, verify_signed
+from inkgrove.core import Hash, HeldEntry, PublicKey, verify_signed
 from inkgrove.node.runtime import Node, SchemaCache
 from inkgrove.reference import ReferenceRow, fold_views
 from inkgrove.store.logs import newest_offset, read_entries, read_logs, read_registered
-from inkgrove.store.views import STREAM, View, cell_encoder, outcomes_of, read_views, rows_of, views, write_progress
+from inkgrove.store.views import (
+    STREAM,
+    View,
+    cell_encoder,
+    edges,
+    outcomes_of,
+    read_views,
+    rows_of,
+    views,
+    write_progress,
+)
 
 
 def build_views(node: Node) -> None:
@@ -30,6 +40,7 @@ def build_views(node: Node) -> None:
             schema, result = SchemaCache(node.database).read(schema_id), folded[schema_id]
             if not result.version:
                 continue
+            _write_lines(connection, view, result.lines)
             fields = [(field.name, field.type) for field in schema.version(result.version).fields]
             _build(
                 connection, view, fields, result.rows, result.version, schema.meta.name if schema.meta else None, logs
@@ -37,6 +48,13 @@ def build_views(node: Node) -> None:
         write_progress(connection, STREAM, 1, newest)
 
     node.views.database.write(work)
+
+
+def _write_lines(connection: Connection, view: View, lines: dict[Hash, Hash]) -> None:
+    connection.execute(delete(edges).where(edges.c.view == view.id))
+    for instance, last in lines.items():
+        line = {"view": view.id, "instance": instance, "is_element": False, "target_view": view.id, "target": last}
+        connection.execute(insert(edges), {**line, "log": 0, "create_seq": 0})
 
 
 def _build(

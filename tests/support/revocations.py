@@ -7,6 +7,11 @@ from inkgrove.store.logs import START, LogStore
 from tests.support.logs import LogBuilder, key
 
 
+def follow_documents(store: LogStore) -> None:
+    """Bring whose keys are whose in line with what a store holds, as a node does."""
+    store.database.write(lambda connection: apply_identity_logs_since(connection, START))
+
+
 class Revoking:
     """The first key, what the further key says of itself, and the documents, each with other ends of that key."""
 
@@ -30,4 +35,4 @@ class Revoking:
         """Take all of it into a store, and follow it as a node does."""
         for log in (self.claim, self.documents):
             store.ingest([(e.encoded, p) for e, p in zip(log.entries, log.payloads, strict=True)])
-        store.database.write(lambda connection: apply_identity_logs_since(connection, START))
+        follow_documents(store)

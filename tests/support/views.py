@@ -8,7 +8,7 @@ from inkgrove.messages import Outcome, SchemaId
 from inkgrove.pipeline.views import Materialiser
 from inkgrove.reference import fold_views
 from inkgrove.store.logs import LogStore, read_beside, read_entries, read_registered
-from inkgrove.store.views import ViewStore, read_all_rows, read_visible_outcomes
+from inkgrove.store.views import ViewStore, read_all_lines, read_all_rows, read_visible_outcomes
 from tests.support.whole_fold import Comparable, comparable
 
 
@@ -44,6 +44,7 @@ def materialised(materialiser: Materialiser | Stores) -> Comparable:
                 "rows": rows,
                 "outcomes": {row.hash: (Outcome(row.outcome), row.code) for row in outcomes},
                 "absent": 0,
+                "lines": {} if view is None else read_all_lines(connection, view),
             }
     return result
 

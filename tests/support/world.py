@@ -28,9 +28,9 @@ Symbols, wherever a text can stand: `@jane` (public key), `@jane/1/3` and `@jane
 
 expected.yaml: a list with `{schema, version, rows, outcomes}` for each schema. A row is `{instance, fields}` and
 whatever else it should hold; author, log_id and seq_num follow from the instance, `last_seq_num` is that of the create
-unless given. An outcome is `[entry, outcome, code]`. Rows and outcomes are complete. `absent` and `field_order` count
-if stated. Timestamps are compared as rendered, bytes as hex. A schema that is not listed has neither version, rows nor
-outcomes.
+unless given. An outcome is `[entry, outcome, code]`, a line `[instance, the last of its line]` (of several
+the one with the least hash). Rows, outcomes and lines are complete. `absent` and `field_order` count if stated.
+Timestamps are compared as rendered, bytes as hex. A schema that is not listed has neither version, rows nor outcomes.
 """
 
 import json
@@ -259,16 +259,23 @@ def load_expected(path: Path, world: World) -> list[dict[str, Any]]:
 
 
 def _expand(item: Any, world: World) -> dict[str, Any]:
-    _check_keys(item, {"schema", "version", "rows", "outcomes", "absent", "field_order"})
+    _check_keys(item, {"schema", "version", "rows", "outcomes", "absent", "field_order", "lines"})
     rows = [
         {**(place := _placed(row["instance"], world)), "last_seq_num": place["seq_num"], **row} for row in item["rows"]
     ]
     outcomes = [
         {**_placed(entry, world), "outcome": outcome, "code": code} for entry, outcome, code in item["outcomes"]
     ]
-    view = neutral(_resolve({**item, "rows": rows, "outcomes": outcomes}, world.symbols.__getitem__))
+    find = world.symbols.__getitem__
+    lines = [[find(first[1:]), _least(last, find)] for first, last in item.get("lines", [])]
+    view = neutral({**_resolve({**item, "rows": rows, "outcomes": outcomes}, find), "lines": lines})
     assert isinstance(view, dict)
     return view
+
+
+def _least(last: str | list[str], find: Find) -> bytes:
+    """The last of a line: an entry, or of several the one with the least hash, which differs from salt to salt."""
+    return min(find(name[1:]) for name in ([last] if isinstance(last, str) else last))
 
 
 def _placed(symbol: str, world: World) -> dict[str, Any]:
@@ -320,6 +327,9 @@ def _differences_of_view(actual: View, expected: View) -> Iterator[str]:
     outcomes = [Counter(map(_outcome_line, view["outcomes"])) for view in (actual, expected)]
     yield from (f"outcome that should not be there: {line}" for line in sorted((outcomes[0] - outcomes[1]).elements()))
     yield from (f"outcome that is missing: {line}" for line in sorted((outcomes[1] - outcomes[0]).elements()))
+    lines = [sorted(view.get("lines", [])) for view in (actual, expected)]
+    if lines[0] != lines[1]:
+        yield f"lines are {lines[0]}, should be {lines[1]}"
 
 
 def _differences_of_row(actual: View, expected: View, field_order: list[str] | None) -> Iterator[str]:

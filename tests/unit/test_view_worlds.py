@@ -56,7 +56,9 @@ def neutral_views(views: dict[Any, dict[str, Any]], world: World) -> list[dict[s
             for entry, (outcome, code) in view["outcomes"].items()
         ]
         schema_name = None if schema is None else list(schema)
-        result.append({"schema": schema_name, **view, "rows": rows, "outcomes": outcomes, "absent": view["absent"]})
+        result.append(
+            {"schema": schema_name, **view, "rows": rows, "outcomes": outcomes, "lines": list(view["lines"].items())}
+        )
     return result
 
 

@@ -156,12 +156,14 @@ class Published:
     entry: str | None = None
     seq_num: int | None = None
     changed: bool = True
+    continues: str | None = None
+    """The instance in whose place `instance` has come, if another key of the identity had written it."""
 
 
 def read_published(data: Mapping[str, Any]) -> Published:
-    return Published(
-        data["instance"], data["position"], data.get("entry"), data.get("seq_num"), data.get("changed", True)
-    )
+    changed = data.get("changed", True)
+    entry, seq_num = data.get("entry"), data.get("seq_num")
+    return Published(data["instance"], data["position"], entry, seq_num, changed, data.get("continues"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,8 @@ class Instance:
     version: int
     provenance: Mapping[str, int]
     """The sequence number of the entry behind each value, by field."""
+    continues: str | None = None
+    """The instance that was asked for, if this one has come in its place."""
 
     @property
     def fields(self) -> JsonFields:
@@ -223,7 +227,8 @@ class Instance:
 
 
 def read_instance(data: Mapping[str, Any]) -> Instance:
-    return Instance(read_row(data), _schema(data["schema"]), data["version"], data["provenance"])
+    schema, provenance = _schema(data["schema"]), data["provenance"]
+    return Instance(read_row(data), schema, data["version"], provenance, data.get("continues"))
 
 
 def _schema(data: Mapping[str, Any]) -> str:
@@ -295,6 +300,8 @@ class InstanceEvent:
     outcome: str | None
     code: str | None
     reason: str | None
+    instance: str | None = None
+    """The instance of the line that the message is of."""
 
 
 @dataclass(frozen=True, slots=True)

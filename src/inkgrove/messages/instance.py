@@ -54,6 +54,8 @@ class Create:
     expires: Timestamp | None = None
     copied_from: Hash | None = None
     salt: bytes | None = None
+    continues: Hash | None = None
+    """The instance in whose place this one comes, written by any key of the same identity (section 5.7)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The message that ends an instance."""
+    """The message that ends an instance; with its schema also one that another key of the identity wrote."""
 
     instance: InstanceRef
     schema: SchemaVersion | None = None
@@ -80,7 +82,7 @@ class Delete:
 InstanceMessage = Create | Update | Delete
 
 _CREATE_NEEDS = frozenset({"kind", "schema", "fields"})
-_CREATE_KEYS = _CREATE_NEEDS | {"access", "expires", "copied_from", "salt"}
+_CREATE_KEYS = _CREATE_NEEDS | {"access", "expires", "copied_from", "continues", "salt"}
 _UPDATE_NEEDS = frozenset({"kind", "schema", "instance"})
 _UPDATE_KEYS = _UPDATE_NEEDS | {"fields", "access", "expires", "salt"}
 _DELETE_NEEDS = frozenset({"kind", "instance"})
@@ -97,6 +99,7 @@ def read_create(message: Map) -> Create:
         None if expires is None else read_timestamp(expires, "expires"),
         read_instance_id(message["copied_from"], "copied_from") if "copied_from" in message else None,
         _read_salt(message["salt"]) if "salt" in message else None,
+        read_instance_id(message["continues"], "continues") if "continues" in message else None,
     )
 
 
@@ -162,6 +165,8 @@ def write_instance_message(message: InstanceMessage) -> dict[str, Value]:
         value["expires"] = message.expires
     if isinstance(message, Create) and message.copied_from is not None:
         value["copied_from"] = bytes(message.copied_from)
+    if isinstance(message, Create) and message.continues is not None:
+        value["continues"] = bytes(message.continues)
     if isinstance(message, Update) and not isinstance(message.expires, Unset):
         value["expires"] = message.expires
     if message.salt is not None:

@@ -57,7 +57,8 @@ class OutcomeCode(Enum):
     NOT_A_CREATE = (
         "instance.not-a-create",
         Outcome.QUARANTINED,
-        "The instance named is not a create before this message in the same log.",
+        "The instance named is not a create before this message in the same log; nor, for a delete, one that its key"
+        " can end in another log.",
     )
     OTHER_SCHEMA = ("instance.other-schema", Outcome.QUARANTINED, "The create is of another schema.")
     CREATE_NOT_HELD = ("instance.create-not-held", Outcome.PENDING, "The create's entry or payload is not held.")

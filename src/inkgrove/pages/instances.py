@@ -122,7 +122,8 @@ def _provenance(visit: Visit, instance: str, field: str) -> Response:
     if field not in kinds:
         raise ViewError("view.unknown-instance", f"the view has no field {field[:80]!r}")
     events = read_history(node, caller, name)
-    origin = next((event for event in events if event.seq_num == row.field_seq_nums[field]), None)
+    own = (event for event in events if event.instance == row.instance)
+    origin = next((event for event in own if event.seq_num == row.field_seq_nums[field]), None)
     history = [_describe_event(event, field) for event in events]
     source = None if origin is None else _describe_event(origin, field)
     shown = render_value(row.fields[field])

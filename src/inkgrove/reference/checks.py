@@ -4,7 +4,7 @@ docs/protocol.md section 2 (forks, payloads), section 3 (malformed messages), se
 that of the outcomes in section 6.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from inkgrove.core import Hash
 from inkgrove.core.errors import Forked, InkgroveError, InvalidSince
@@ -38,6 +38,9 @@ from inkgrove.reference.values import ReferenceAllowance, Unfit, fit, matches
 
 Erased = tuple[SchemaId, Hash]
 """An instance of whose create only the entry is held, and the schema that a message about it names."""
+
+MayEnd = Callable[[HeldMessage, HeldMessage], bool]
+"""Whether a delete may end the instance that an entry of another log creates (`inkgrove.reference.ends`)."""
 
 
 def judge_create(create: Create, schema: LiveSchema) -> Values | Verdict:
@@ -98,7 +101,9 @@ def _check_fields(
     return values
 
 
-def find_create(held: HeldMessage, log: Log, by_hash: dict[Hash, HeldMessage]) -> HeldMessage | Verdict:
+def find_create(
+    held: HeldMessage, log: Log, by_hash: dict[Hash, HeldMessage], may_end: MayEnd
+) -> HeldMessage | Verdict:
     """Return the create that an update or delete is about, whatever its own outcome is, or why there is none."""
     assert isinstance(held.content, Update | Delete)
     instance = held.content.instance
@@ -111,7 +116,13 @@ def find_create(held: HeldMessage, log: Log, by_hash: dict[Hash, HeldMessage]) -
     named = find_named(instance, log, by_hash)
     if named is None:
         return make_verdict(OutcomeCode.CREATE_NOT_HELD, f"The entry of the instance it names, {name}, is not held.")
-    if (named.author, named.log_id) != (log.author, log.log_id) or named.seq_num >= held.seq_num:
+    if (named.author, named.log_id) != (log.author, log.log_id):
+        if not isinstance(held.content, Delete) or not may_end(held, named):
+            return make_verdict(
+                OutcomeCode.NOT_A_CREATE,
+                f"The instance it names, {name}, is of another log, and not of the same identity and schema.",
+            )
+    elif named.seq_num >= held.seq_num:
         return not_earlier
     if named.content is None:
         return make_verdict(

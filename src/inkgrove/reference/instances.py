@@ -11,6 +11,7 @@ from inkgrove.core import Hash
 from inkgrove.messages import Create, Delete, OutcomeCode, SchemaId, Unset, Update
 from inkgrove.reference.checks import (
     Erased,
+    MayEnd,
     find_create,
     find_erased,
     has_outcome,
@@ -31,6 +32,8 @@ class ReferenceInstance:
     schema: SchemaId
     row: ReferenceRow
     is_deleted: bool
+    continued_by: Hash | None = None
+    """The create that has come in its place: then it has no row, and is deleted if that one is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,9 @@ class JudgedLog:
     """The instances that deletes ended of which only the entry is held."""
 
 
-def judge_log(log: Log, by_hash: dict[Hash, HeldMessage], schemas: dict[SchemaId, LiveSchema]) -> JudgedLog:
+def judge_log(
+    log: Log, by_hash: dict[Hash, HeldMessage], schemas: dict[SchemaId, LiveSchema], may_end: MayEnd
+) -> JudgedLog:
     """Judge all messages of a log that get an outcome; `schemas` are the registered ones."""
     messages = [held for held in log.messages if has_outcome(held, log) and _is_ours(held, log, schemas)]
     verdicts: dict[Hash, Verdict] = {}
@@ -90,14 +95,17 @@ def judge_log(log: Log, by_hash: dict[Hash, HeldMessage], schemas: dict[SchemaId
     for held in messages:
         if held.hash in verdicts or isinstance(held.content, Create):
             continue
-        create = find_create(held, log, by_hash)
-        shared = create if isinstance(create, Verdict) else judge_by_create(create, verdicts.get(create.hash))
-        if shared is not None:
+        create = find_create(held, log, by_hash, may_end)
+        if isinstance(create, Verdict):
+            verdicts[held.hash] = create
+        elif (create.author, create.log_id) != (log.author, log.log_id):
+            verdicts[held.hash] = _judge_end(create, schemas)
+        elif (shared := judge_by_create(create, verdicts.get(create.hash))) is not None:
             verdicts[held.hash] = shared
-        elif isinstance(create, HeldMessage):
+        else:
             about[held.hash] = create.hash
 
-    deleted_in_invalid_part = _deleted_in_invalid_part(log, by_hash)
+    deleted_in_invalid_part = _deleted_in_invalid_part(log, by_hash, may_end)
     instances: list[ReferenceInstance] = []
     for held in messages:
         if held.hash in verdicts or not isinstance(held.content, Create):
@@ -122,9 +130,21 @@ def _is_ours(held: HeldMessage, log: Log, registered: Collection[SchemaId]) -> b
     return schema is None or schema in registered
 
 
-def _deleted_in_invalid_part(log: Log, by_hash: dict[Hash, HeldMessage]) -> set[Hash]:
+def _judge_end(create: HeldMessage, schemas: dict[SchemaId, LiveSchema]) -> Verdict:
+    """The verdict on a delete of an instance of another log; between logs there is no order, so none comes too late."""
+    assert isinstance(create.content, Create)
+    alone = judge_create(create.content, schemas[create.content.schema.schema_id])
+    shared = judge_by_create(create, alone if isinstance(alone, Verdict) else None)
+    if shared is not None:
+        return shared
+    return make_verdict(
+        OutcomeCode.APPLIED, f"It ended the instance that entry {create.seq_num} of another log created."
+    )
+
+
+def _deleted_in_invalid_part(log: Log, by_hash: dict[Hash, HeldMessage], may_end: MayEnd) -> set[Hash]:
     """The creates in the valid part that a delete in the invalid part names: nobody undeletes by forking."""
-    creates = [find_create(held, log, by_hash) for held in log.invalid if isinstance(held.content, Delete)]
+    creates = [find_create(held, log, by_hash, may_end) for held in log.invalid if isinstance(held.content, Delete)]
     return {create.hash for create in creates if isinstance(create, HeldMessage)}
 
 

@@ -1,6 +1,6 @@
 """The results of the fold: views with their rows and outcomes (docs/protocol.md section 6)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from inkgrove.core import Hash, PublicKey
 from inkgrove.messages import Access, InstanceRef, Outcome, OutcomeCode, SchemaId, Timestamp
@@ -53,6 +53,8 @@ class ReferenceView:
     outcomes: list[ReferenceOutcome]
     absent: int
     """Verified entries whose payload is not held."""
+    lines: dict[Hash, Hash] = field(default_factory=dict)
+    """By each instance that another continues: the last of its line, to which relations and look-ups lead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from inkgrove.core import Hash, HeldEntry
 from inkgrove.messages import SchemaId, SchemaMigration
 from inkgrove.messages.cbor import Value
 from inkgrove.reference.control import judge_control
+from inkgrove.reference.ends import Ends, Ownership, find_ends
 from inkgrove.reference.instances import ReferenceInstance, judge_log
 from inkgrove.reference.live_path import LiveSchema, live_schema
 from inkgrove.reference.logs import (
@@ -37,12 +38,16 @@ def apply_cascade(
 
     `erased` are deleted instances without content.
     """
-    deleted = {(instance.schema, instance.row.instance) for instance in instances if instance.is_deleted} | erased
+    deleted = erased | {
+        (instance.schema, instance.row.instance)
+        for instance in instances
+        if instance.is_deleted and instance.continued_by is None
+    }
     while True:
         falling = {
             (instance.schema, instance.row.instance)
             for instance in instances
-            if any(_falls(instance.row, field, deleted) for field in _cascading(schemas[instance.schema]))
+            if _falls(instance, schemas[instance.schema], deleted)
         }
         if falling <= deleted:
             break
@@ -50,16 +55,21 @@ def apply_cascade(
     return [
         (instance.schema, _without_elements(instance.row, _cascading(schemas[instance.schema]), deleted))
         for instance in instances
-        if (instance.schema, instance.row.instance) not in deleted
+        if (instance.schema, instance.row.instance) not in deleted and instance.continued_by is None
     ]
+
+
+def _falls(instance: ReferenceInstance, schema: LiveSchema, deleted: set[Target]) -> bool:
+    if instance.continued_by is not None:
+        return (instance.schema, instance.continued_by) in deleted
+    return any(
+        field.type == "relation" and _is_deleted(instance.row.fields[field.name], field, deleted)
+        for field in _cascading(schema)
+    )
 
 
 def _cascading(schema: LiveSchema) -> list[ReferenceField]:
     return [field for field in schema.path[-1].fields if field.cascade and field.schema is not None]
-
-
-def _falls(row: ReferenceRow, field: ReferenceField, deleted: set[Target]) -> bool:
-    return field.type == "relation" and _is_deleted(row.fields[field.name], field, deleted)
 
 
 def _without_elements(row: ReferenceRow, cascading: list[ReferenceField], deleted: set[Target]) -> ReferenceRow:
@@ -83,18 +93,21 @@ def fold_views(held: Iterable[HeldEntry], registered: Collection[SchemaId] | Non
     field names: nothing waits for an administrator.
     """
     entries = list(held)
-    logs = without_revoked(gather_logs(entries), judge_control(entries).ends)
+    control = judge_control(entries)
+    logs = without_revoked(gather_logs(entries), control.ends)
     by_hash = verified_by_hash(logs)
     names = _all_schemas(logs) if registered is None else set(registered)
     schemas = {name: live_schema(know_schema(logs.get((name.author, name.log_id))), names) for name in sorted(names)}
 
+    ownership = Ownership(logs, control.owners)
+    ends = find_ends(ownership, by_hash, schemas)
     instances: list[ReferenceInstance] = []
     erased: set[Target] = set()
     outcomes: list[tuple[SchemaId | None, ReferenceOutcome]] = []
     absent: list[SchemaId | None] = []
     for log in logs.values():
-        judged = judge_log(log, by_hash, schemas)
-        instances.extend(judged.instances)
+        judged = judge_log(log, by_hash, schemas, ownership.may_end)
+        instances.extend(_ended(instance, ends) for instance in judged.instances)
         erased |= judged.erased
         for message in log.messages:
             if message.hash in judged.verdicts:
@@ -112,6 +125,11 @@ def fold_views(held: Iterable[HeldEntry], registered: Collection[SchemaId] | Non
             rows=sorted((row for owner, row in rows if owner == name), key=_order_of_row),
             outcomes=sorted((outcome for owner, outcome in outcomes if owner == name), key=_order_of_outcome),
             absent=absent.count(name),
+            lines={
+                instance.row.instance: ends.last_of_line(instance.continued_by)
+                for instance in instances
+                if instance.schema == name and instance.continued_by is not None
+            },
         )
         for name, schema in schemas.items()
     ]
@@ -119,6 +137,12 @@ def fold_views(held: Iterable[HeldEntry], registered: Collection[SchemaId] | Non
     if without_schema or None in absent:
         views.append(ReferenceView(None, None, [], None, [], without_schema, absent.count(None)))
     return views
+
+
+def _ended(instance: ReferenceInstance, ends: Ends) -> ReferenceInstance:
+    """The instance with what messages of other logs, and creates that continue it, did to it."""
+    is_deleted = instance.is_deleted or instance.row.instance in ends.deleted
+    return replace(instance, is_deleted=is_deleted, continued_by=ends.continued.get(instance.row.instance))
 
 
 def _all_schemas(logs: dict[LogKey, Log]) -> set[SchemaId]:

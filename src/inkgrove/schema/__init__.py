@@ -9,6 +9,7 @@ from inkgrove.schema.fold import FoldedRow, InstanceChange, InstanceFold, Ruling
 from inkgrove.schema.lint import LintReport, describe_version, differences, lint_migration, relations_of
 from inkgrove.schema.log_fold import LogContext, LogFold, LogMessage, fold_log
 from inkgrove.schema.migrate import Migration, compile_migration
+from inkgrove.schema.other_logs import End, NamedEntry, NoOtherLogs, OtherLogs
 from inkgrove.schema.schema import (
     Field,
     FieldId,
@@ -39,6 +40,7 @@ __all__ = [
     "MISFIT",
     "RELATION_TYPES",
     "BoundedCache",
+    "End",
     "Field",
     "FieldId",
     "FieldUpdate",
@@ -50,6 +52,9 @@ __all__ = [
     "LogFold",
     "LogMessage",
     "Migration",
+    "NamedEntry",
+    "NoOtherLogs",
+    "OtherLogs",
     "Ruling",
     "Schema",
     "Version",

@@ -12,6 +12,7 @@ from inkgrove.core.errors import InstanceError
 from inkgrove.messages import Access, Create, Delete, Outcome, OutcomeCode, SchemaId, Timestamp, Unset, Update
 from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.migrate import Migration
+from inkgrove.schema.other_logs import End
 
 Definitions = Callable[[SchemaId], ViewDefinition | None]
 """Finds the definition of a registered schema's view."""
@@ -61,6 +62,8 @@ class InstanceFold:
     row: FoldedRow | None = None
     is_deleted: bool = False
     """Whether its author deleted it: only then do rows that depend on it go too."""
+    continued_by: Hash | None = None
+    """The create with which its line goes on: it counts as deleted if that one does."""
 
 
 def make_ruling(code: OutcomeCode, reason: str | None = None) -> Ruling:
@@ -109,6 +112,31 @@ def fold_instance(
     if result.is_deleted:
         result.row = None
     return result
+
+
+def apply_ends(fold: InstanceFold, ends: Iterable[End], definitions: Definitions) -> None:
+    """End an instance that has a row, or was deleted, as messages of its identity's keys in other logs say."""
+    definition = definitions(fold.schema_id)
+    if definition is None or (fold.row is None and not fold.is_deleted):
+        return
+    for end in ends:
+        message = end.message
+        if message.schema is None or message.schema.schema_id != fold.schema_id:
+            continue
+        if isinstance(message, Delete):
+            fold.is_deleted = True
+        elif not isinstance(_read_create(message, definition), Ruling):
+            fold.continued_by = end.hash if fold.continued_by is None else min(fold.continued_by, end.hash)
+    if fold.continued_by is not None:
+        fold.is_deleted = False
+    if fold.is_deleted or fold.continued_by is not None:
+        fold.row = None
+
+
+def rule_on_end(create: Create, definition: ViewDefinition) -> Ruling:
+    """Return the outcome of a delete of an instance of another log; between logs there is no order."""
+    created = _read_create(create, definition)
+    return _CREATE_IS[created.outcome] if isinstance(created, Ruling) else _APPLIED
 
 
 def fold_further(before: InstanceFold, changes: Iterable[InstanceChange], definitions: Definitions) -> InstanceFold:

@@ -4,7 +4,7 @@ docs/protocol.md sections 5 and 6. A log is read once, in its order; every insta
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,15 +25,19 @@ from inkgrove.messages import (
     Update,
     decode_message,
 )
+from inkgrove.schema.definition import ViewDefinition
 from inkgrove.schema.fold import (
     Definitions,
     InstanceChange,
     InstanceFold,
     Ruling,
+    apply_ends,
     fold_instance,
     make_ruling,
     read_update_values,
+    rule_on_end,
 )
+from inkgrove.schema.other_logs import OtherLogs
 
 
 class LogMessage(NamedTuple):
@@ -71,25 +75,25 @@ def fold_log(
     log_id: int,
     messages: Iterable[LogMessage],
     definitions: Definitions,
-    is_held_elsewhere: Callable[[Hash], bool],
+    others: OtherLogs,
     context: LogContext | None = None,
 ) -> LogFold:
     """Fold the messages of one log, given in order; a schema's own log has nothing to fold.
 
     With a `context` the messages may be those of a few instances only, each with the entry that its messages name.
-    `is_held_elsewhere` says whether another log holds an entry with a hash.
+    `others` are the other logs, as seen from this one.
     """
-    folder = _LogFolder(log_id, definitions, is_held_elsewhere)
+    folder = _LogFolder(log_id, definitions, others)
     for item in messages:
         folder.read(item)
     return folder.finish(context)
 
 
 class _LogFolder:
-    def __init__(self, log_id: int, definitions: Definitions, is_held_elsewhere: Callable[[Hash], bool]) -> None:
+    def __init__(self, log_id: int, definitions: Definitions, other_logs: OtherLogs) -> None:
         self.log_id = log_id
         self.definitions = definitions
-        self.is_held_elsewhere = is_held_elsewhere
+        self.other_logs = other_logs
         self.valid: list[tuple[LogMessage, Message | None]] = []
         """The valid part; None where the payload is not held or malformed."""
         self.hashes: dict[int, Hash] = {}
@@ -172,6 +176,9 @@ class _LogFolder:
             fold_instance(seq_num, instance, create, changes.get(instance, ()), definitions, rulings)
             for instance, (seq_num, create) in self.creates.items()
         ]
+        for fold in self.fold.instances:
+            if ends := self.other_logs.ends_of(fold.instance):
+                apply_ends(fold, ends, definitions)
         self.fold.instances += [InstanceFold(instance, of, is_deleted=True) for of, instance in self.erased]
         for entry_hash, (named, ruling) in self.others.items():
             schema_id = named or self.fold.schema_id
@@ -203,13 +210,29 @@ class _LogFolder:
                 self.others[item.hash] = named, read
                 return
         if erased in self.erased:
-            code = OutcomeCode.AFTER_DELETE
+            ruling = make_ruling(OutcomeCode.AFTER_DELETE)
         elif erased is not None and isinstance(message, Delete):
             self.erased.add(erased)
-            code = OutcomeCode.ERASED
+            ruling = make_ruling(OutcomeCode.ERASED)
+        elif isinstance(message, Delete) and target is None and not isinstance(message.instance, int):
+            ruling = self._rule_on_end(message, message.instance, definition)
         else:
-            code = self._why_without_create(item.seq_num, message.instance, target)
-        self.others[item.hash] = named, make_ruling(code)
+            ruling = make_ruling(self._why_without_create(item.seq_num, message.instance, target))
+        self.others[item.hash] = named, ruling
+
+    def _rule_on_end(self, message: Delete, instance: Hash, definition: ViewDefinition | None) -> Ruling:
+        """Rule on a delete of an instance that this log does not hold."""
+        named = self.other_logs.find_entry(instance)
+        if named is None:
+            return make_ruling(OutcomeCode.CREATE_NOT_HELD)
+        if message.schema is None or not named.may_be_ended:
+            return make_ruling(OutcomeCode.NOT_A_CREATE)
+        if not named.has_payload:
+            return make_ruling(OutcomeCode.CREATE_NOT_HELD)
+        create = named.message
+        if not isinstance(create, Create) or create.schema.schema_id != message.schema.schema_id or definition is None:
+            return make_ruling(OutcomeCode.NOT_A_CREATE)
+        return rule_on_end(create, definition)
 
     def _find(self, reference: InstanceRef) -> Hash | None:
         """The entry of this log's valid part that a message refers to."""
@@ -221,7 +244,7 @@ class _LogFolder:
         if isinstance(reference, int) and reference >= seq_num:
             return OutcomeCode.NOT_A_CREATE
         if target is None:
-            is_elsewhere = not isinstance(reference, int) and self.is_held_elsewhere(reference)
+            is_elsewhere = not isinstance(reference, int) and self.other_logs.find_entry(reference) is not None
             return OutcomeCode.NOT_A_CREATE if is_elsewhere else OutcomeCode.CREATE_NOT_HELD
         is_later = self.seq_nums[target] >= seq_num
         return OutcomeCode.CREATE_NOT_HELD if target in self.absent and not is_later else OutcomeCode.NOT_A_CREATE

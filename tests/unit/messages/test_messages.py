@@ -107,7 +107,14 @@ CHANGES = st.one_of(
 )
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(
-        Create, VERSIONS, FIELDS, st.none() | ACCESS, st.none() | TIMESTAMPS, st.none() | INSTANCE_IDS, MAYBE_SALT
+        Create,
+        VERSIONS,
+        FIELDS,
+        st.none() | ACCESS,
+        st.none() | TIMESTAMPS,
+        st.none() | INSTANCE_IDS,
+        MAYBE_SALT,
+        st.none() | INSTANCE_IDS,
     ),
     st.builds(Update, VERSIONS, REFS, FIELDS, st.none() | ACCESS, st.just(UNSET) | st.none() | TIMESTAMPS, MAYBE_SALT),
     st.builds(Update, VERSIONS, REFS, st.just(UNSET), ACCESS, st.just(UNSET), MAYBE_SALT),
@@ -167,6 +174,7 @@ def test_lenient_forms_are_read() -> None:
                 "schema": [AUTHOR.hex().upper(), 12, 1],
                 "fields": {"b": 1, "a": 2},
                 "copied_from": PLACEHOLDER.hex(),
+                "continues": PLACEHOLDER.hex().upper(),
                 "access": {"mode": "closed", "to": ["11" * 32]},
                 "expires": "2030-01-01T00:00:00+0000",
             }
@@ -178,6 +186,7 @@ def test_lenient_forms_are_read() -> None:
         Access("closed", (IdentityId(b"\x11" * 32),)),
         parse_timestamp("2030-01-01T00:00:00Z"),
         PLACEHOLDER,
+        continues=PLACEHOLDER,
     )
 
 

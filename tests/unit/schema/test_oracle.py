@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from inkgrove.core import SecretKey
 from inkgrove.messages import OutcomeCode, SchemaId
 from inkgrove.reference import fold_views
+from tests.support.devices import DeviceGenerator
 from tests.support.generated import Generator, World
 from tests.support.logs import LogBuilder
 from tests.support.tiers import amount
@@ -24,6 +25,7 @@ def exact(views: Comparable) -> dict[str, list[str]]:
             repr((view["version"], view["waits_for"], view["absent"])),
             repr(sorted((instance, repr(row)) for instance, row in view["rows"].items())),
             repr(sorted((entry, outcome.value, code) for entry, (outcome, code) in view["outcomes"].items())),
+            repr(sorted(view["lines"].items())),
         ]
         for schema, view in views.items()
     }
@@ -37,6 +39,13 @@ def oracle(world: World) -> dict[str, list[str]]:
 @given(SEEDS)
 def test_fold_equals_the_oracle(seed: int) -> None:
     world = Generator(seed).world()
+    assert exact(fold_world(world.held, world.registered)) == oracle(world)
+
+
+@settings(max_examples=amount(100, 400), deadline=None)
+@given(SEEDS)
+def test_fold_equals_the_oracle_where_keys_of_one_identity_end_what_others_wrote(seed: int) -> None:
+    world = DeviceGenerator(seed).world()
     assert exact(fold_world(world.held, world.registered)) == oracle(world)
 
 

@@ -53,31 +53,35 @@ async def show(
     ] = None,
     at_least: AtLeast = None,
 ) -> Response:
-    """An instance with the entry behind each of its values."""
+    """An instance with the entry behind each of its values; of one that was continued, the last of its line."""
     await catch_up(request, node, reader, at_least)
     if as_of is not None:
         return await make_large(request, _show_then, node, reader, instance, as_of)
     if node.views.database.is_postgresql:
         return await read_in_thread(_show_now, node, reader, instance)
     # A look into some indexes of a file: a thread takes longer to wake up.
-    return _answer(*show_instance(node, reader, parse_instance(instance), at_once=True))
+    named = parse_instance(instance)
+    return _answer(named, *show_instance(node, reader, named, at_once=True))
 
 
 def _show_then(node: Node, token: str | None, instance: str, as_of: int) -> Response:
-    return _answer(*show_instance_at(node, authenticate(node, token), parse_instance(instance), as_of))
+    named = parse_instance(instance)
+    return _answer(named, *show_instance_at(node, authenticate(node, token), named, as_of))
 
 
 def _show_now(node: Node, token: str | None, instance: str) -> Response:
-    return _answer(*show_instance(node, token, parse_instance(instance)))
+    named = parse_instance(instance)
+    return _answer(named, *show_instance(node, token, named))
 
 
-def _answer(view: View, row: ViewRow, owner: Owner) -> Response:
+def _answer(named: Hash, view: View, row: ViewRow, owner: Owner) -> Response:
     return json_answer(
         {
             "schema": {"author": view.schema_id.author.hex(), "log_id": view.schema_id.log_id},
             "version": view.version,
             **row_document(row, owner),
             "provenance": row.field_seq_nums,
+            **({"continues": named.hex()} if row.instance != named else {}),
         }
     )
 
@@ -90,7 +94,10 @@ def _answer(view: View, row: ViewRow, owner: Owner) -> Response:
 async def show_history(
     request: Request, node: NodeDependency, caller: CallerDependency, instance: InstancePath
 ) -> Response:
-    """Every message of an instance in the order of its log, in the words of its own version, and its outcome."""
+    """Every message of an instance in the order of its log, in the words of its own version, and its outcome.
+
+    For its owner also those of the instances that it has come in place of, oldest first.
+    """
     return await make_large(request, _history, node, caller, parse_instance(instance))
 
 
@@ -112,6 +119,7 @@ def _event(event: HistoryMessage) -> dict[str, Any]:
         "outcome": None if ruling is None else ruling.outcome.value,
         "code": None if ruling is None else ruling.code,
         "reason": None if ruling is None else ruling.reason,
+        "instance": event.instance.hex(),
     }
 
 

@@ -112,6 +112,12 @@ class PublishedDocument(BaseModel):
     log_id: int | None = None
     seq_num: int | None = None
     changed: bool | None = None
+    continues: Annotated[
+        str | None,
+        Field(
+            description="The instance in whose place this one has come: another key of the identity had written it.",
+        ),
+    ] = None
     not_found_yet: Annotated[
         list[str] | None, Field(description="Recipients whose nodes cannot be asked who they are; it is tried again.")
     ] = None
@@ -239,7 +245,10 @@ async def patch_instance(
     history: History = None,
     source: Source = None,
 ) -> Response:
-    """Change an instance by JSON Patch or merge patch over `{fields, access, expires}`: one signed update."""
+    """Change an instance by JSON Patch or merge patch over `{fields, access, expires}`: one signed update.
+
+    If this node does not keep the key that wrote it, another key of the identity continues it by a new instance.
+    """
     media_type = media_type_of(request)
     if media_type not in (JSON_PATCH, MERGE_PATCH):
         raise RequestError("request.unsupported-media-type", f"a patch is {JSON_PATCH} or {MERGE_PATCH}")

@@ -141,6 +141,10 @@ class InstanceDocument(RowDocument):
     schema_: Annotated[SchemaIdDocument, Field(alias="schema")]
     version: int
     provenance: Annotated[dict[str, int], Field(description="The entry behind each value.", examples=[{"subject": 7}])]
+    continues: Annotated[
+        str | None,
+        Field(description="The instance that was asked for, if this one has come in its place: the last of its line."),
+    ] = None
 
 
 class FieldDocument(BaseModel):
@@ -193,6 +197,7 @@ class HistoryEventDocument(BaseModel):
     outcome: str | None
     code: str | None
     reason: str | None
+    instance: Annotated[str, Field(description="The instance of the line that the message is of.")]
 
 
 class HistoryDocument(BaseModel):

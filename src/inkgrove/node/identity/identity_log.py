@@ -35,6 +35,7 @@ from inkgrove.store.logs import (
     find_entry,
     find_log,
     lock_logs,
+    note_key_change,
     read_entries,
     read_newest_entries,
     set_key_ends,
@@ -218,13 +219,18 @@ def _apply_control(connection: Connection, first_key: PublicKey, *, is_ours: boo
     # Without a document nobody but the first key belongs to it: the log was forked before a controller was named.
     ends = control.ends if control is not None else {}
     belonging = {key for key, state in control.keys.items() if state.belongs} if control is not None else {first_key}
-    for key in sorted(belonging):
-        if control is not None:
+    removed = known - belonging
+    if control is not None:
+        for key in sorted(belonging):
             put_key(connection, key, identity)
+    after = set(keys_of(connection, identity)) - removed
+    if known != after and len(known | after) > 1:
+        note_key_change(connection, known | after)
+    for key in sorted(belonging):
         status = find_key_status(connection, key)
         if key in ends or (status is not None and status.ends is not None):
             set_key_ends(connection, key, ends.get(key))
-    remove_keys(connection, known - belonging)
+    remove_keys(connection, removed)
     hosted = find_identity(connection, identity)
     if hosted is None or control is None:
         return

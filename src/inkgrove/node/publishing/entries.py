@@ -37,7 +37,7 @@ from inkgrove.node.publishing.writer import Finish, Reply
 from inkgrove.schema import Migration, append_version, check_patterns, patterns_of
 from inkgrove.signature_process import are_signed
 from inkgrove.store.logs import IngestItem, PreparedItem, RejectedItem, keep_held_hashes, prepare_items
-from inkgrove.store.node import OwnKey, find_identity, put_key
+from inkgrove.store.node import OwnKey, find_identity
 
 
 def require_publishable(appender: Appender, caller: Caller, end: LogEnd, message: Message, entry: Hash) -> None:
@@ -123,17 +123,27 @@ def _check_create(appender: Appender, caller: Caller, end: LogEnd, message: Crea
     _migration(appender, message.schema).read_create(message.fields)
     if appender.definition(schema).is_ended(message.schema.version):
         raise make_refusal(OutcomeCode.ENDED_BY_MIGRATION)
+    # It may have ended meanwhile, by another device: then both are rows, and nobody loses what they wrote.
+    if message.continues is not None and appender.find_endable(end.author, message.continues, schema) is None:
+        raise PublishError(
+            "publish.foreign-instance",
+            "an instance continues one of the same schema that a key of the same identity has created",
+        )
 
 
 def _check_change(appender: Appender, caller: Caller, end: LogEnd, message: Update | Delete) -> None:
     instance = appender.resolve_instance(end, message.instance)
     found = appender.find_create_state(instance) if instance is not None else None
-    if instance is None or found is None or (found[0].author, found[0].log_id) != (end.author, end.log_id):
+    is_here = found is not None and (found[0].author, found[0].log_id) == (end.author, end.log_id)
+    if instance is None or found is None or not (is_here or _is_end(appender, end, message, instance)):
         raise PublishError(
             "publish.foreign-instance",
-            "the log holds no create of this instance: only its author changes it, in the same log",
+            "the log holds no create of this instance: only its author changes it, in the same log; other keys of the"
+            " identity delete it, naming its schema, or continue it",
         )
     create, is_living = found
+    if not is_here:
+        _check_log(appender, end, create.schema)
     action: Action = "update" if isinstance(message, Update) else "delete"
     caller.require(create.schema, action)
     if message.schema is not None and message.schema.schema_id != create.schema:
@@ -146,6 +156,13 @@ def _check_change(appender: Appender, caller: Caller, end: LogEnd, message: Upda
         if not written and message.access is None and isinstance(message.expires, Unset):
             raise make_refusal(OutcomeCode.NOTHING_LEFT)
     caller.record_use(action, create.schema, instance)
+
+
+def _is_end(appender: Appender, end: LogEnd, message: Update | Delete, instance: Hash) -> bool:
+    """Whether a message is a delete that may end an instance of another log."""
+    if not isinstance(message, Delete) or message.schema is None:
+        return False
+    return appender.find_endable(end.author, instance, message.schema.schema_id) is not None
 
 
 MAX_BATCH: Final = 1_000
@@ -286,7 +303,6 @@ def _append(appender: Appender, caller: Caller, item: PreparedItem) -> None:
     require_publishable(appender, caller, end, message, item.signed.hash)
     appender.append_signed(caller, end, item, message)
     if isinstance(message, KeyOf):
-        put_key(appender.connection, entry.author, caller.identity)
         appender.keys[entry.author] = OwnKey(entry.author, caller.identity, None, False)
 
 

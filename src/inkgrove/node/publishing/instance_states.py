@@ -6,9 +6,28 @@ from typing import Final
 
 from inkgrove.core import Hash
 from inkgrove.messages import Delete, SchemaId, Update, decode_if_valid
-from inkgrove.schema import InstanceChange, InstanceFold, LogContext, LogMessage, ViewDefinition, fold_further, fold_log
+from inkgrove.schema import (
+    InstanceChange,
+    InstanceFold,
+    LogContext,
+    LogMessage,
+    OtherLogs,
+    ViewDefinition,
+    fold_further,
+    fold_log,
+)
 from inkgrove.store.db import Connection
-from inkgrove.store.logs import VALID_LOG, CreateEntry, InstanceKey, LogState, messages_of, messages_since, read_logs
+from inkgrove.store.logs import (
+    VALID_LOG,
+    CreateEntry,
+    InstanceKey,
+    LogState,
+    OtherLogsInStore,
+    messages_of,
+    messages_since,
+    read_ends,
+    read_logs,
+)
 
 COSTLY: Final = 16
 """From so many messages on it is cheaper to read new ones than to fold all of them."""
@@ -34,6 +53,11 @@ class InstanceState:
         return self.fold is not None and self.fold.row is not None
 
     @property
+    def continued_by(self) -> Hash | None:
+        """The instance that has come in its place, if there is one."""
+        return self.fold.continued_by if self.fold is not None else None
+
+    @property
     def is_costly(self) -> bool:
         """Whether it is worth caching: it can be folded further, and that saves time."""
         return self.is_living and self.height is not None and self.messages >= COSTLY
@@ -47,9 +71,10 @@ def read_states(
 ) -> dict[Hash, InstanceState]:
     """Return the instances of these creates; those in `before` are folded further if that gives an equal result."""
     logs = read_logs(connection, {create.log for create in creates.values()})
+    ends = read_ends(connection, creates)
     found: dict[Hash, InstanceState] = {}
     for instance, create in creates.items():
-        known = before.get(instance)
+        known = before.get(instance) if instance not in ends else None
         state = _fold_further(connection, known, logs[create.log], definition) if known is not None else None
         if state is not None:
             found[instance] = state
@@ -58,14 +83,20 @@ def read_states(
     messages = messages_of(connection, keys)
     for instance, create in others.items():
         own = messages[InstanceKey(create.log, create.seq_num)]
-        found[instance] = _fold(instance, create, own, logs[create.log], definition)
+        other_logs = OtherLogsInStore(lambda work: work(connection), create.author, ends)
+        found[instance] = _fold(instance, create, own, logs[create.log], definition, other_logs)
     return found
 
 
 def _fold(
-    instance: Hash, create: CreateEntry, messages: list[LogMessage], log: LogState, definition: Definition
+    instance: Hash,
+    create: CreateEntry,
+    messages: list[LogMessage],
+    log: LogState,
+    definition: Definition,
+    other_logs: OtherLogs,
 ) -> InstanceState:
-    fold = fold_log(create.log_id, messages, definition, lambda _: False, LogContext(None, create.schema))
+    fold = fold_log(create.log_id, messages, definition, other_logs, LogContext(None, create.schema))
     folded = next((item for item in fold.instances if item.instance == instance), None)
     is_all_held = _is_sound(log) and all(item.payload is not None for item in messages)
     return InstanceState(

@@ -47,9 +47,10 @@ from inkgrove.node.publishing.transaction import Appender, LogEnd
 from inkgrove.node.publishing.writer import Finish, Reply
 from inkgrove.schema import FoldedRow
 from inkgrove.store.db import Connection
-from inkgrove.store.node import is_follower, was_sent
+from inkgrove.store.federation import pending_of
+from inkgrove.store.node import is_follower, shares_of, was_sent
 from inkgrove.store.rot import lock_instance
-from inkgrove.store.views import Reader, VisibleRow, find_visible_row
+from inkgrove.store.views import Reader, VisibleRow, find_visible_row, follow_lines
 
 Source = Literal["show"] | None
 """`show`: the caller lets others see the copy than those who may see the source."""
@@ -298,7 +299,8 @@ class ChangeInstance:
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Check, sign and append it; nothing is appended if nothing changes."""
-        state, row, end = _find_own(appender, caller, self.instance, "update")
+        own = _find_own(appender, caller, self.instance, "update")
+        state, row = own.state, own.row
         definition = appender.definition(state.create.schema)
         names = [field.name for field in definition.fields]
         before: dict[str, Any] = {
@@ -311,6 +313,7 @@ class ChangeInstance:
             raise PublishError(
                 "publish.bad-document", "an instance has fields (an object), access and expires, and nothing else"
             )
+        end, is_same_key = _find_writing_end(appender, own)
         wanted = dict.fromkeys(names) | after.get("fields", {})
         changed = {
             name: value
@@ -321,23 +324,39 @@ class ChangeInstance:
         fields = {
             name: value for name, value in read_field_values(definition, changed).items() if value != current[name]
         }
-        access = self._new_access(appender, end.author, row, before["access"], after.get("access"))
+        access = self._new_access(
+            appender, own, before["access"], after.get("access"), shows_history=is_same_key and self.history is None
+        )
         if access is not None:
             check_copy(appender, caller, row, access, (), self.source)
         expires: Timestamp | Unset | None = parse_expires(after.get("expires"))
         if expires == row.expires:
             expires = UNSET
-        caller.record_use("update", state.create.schema, self.instance)
+        caller.record_use("update", state.create.schema, row.instance)
         if not fields and access is None and isinstance(expires, Unset):
-            return lambda: Reply(200, {"instance": self.instance.hex(), "changed": False})
+            return lambda: Reply(200, {"instance": row.instance.hex(), "changed": False})
         version = SchemaVersion(*state.create.schema, definition.version)
-        message = Update(version, self.instance, fields or UNSET, access, expires)
+        if not is_same_key:
+            values = read_field_values(
+                definition, {name: value for name, value in wanted.items() if value is not None and name in names}
+            )
+            create = Create(
+                version,
+                values,
+                access or row.access,
+                row.expires if isinstance(expires, Unset) else expires,
+                row.copied_from,
+                continues=row.instance,
+            )
+            return _continue(appender, caller, own, end, create, is_narrower=access is not None)
+        message = Update(version, row.instance, fields or UNSET, access, expires)
         entry = _sign(appender, caller, end, message)
-        return _answer(200, self.instance, entry, end, changed=True)
+        return _answer(200, row.instance, entry, end, changed=True)
 
     def _new_access(
-        self, appender: Appender, author: PublicKey, row: FoldedRow, before: Any, after: Any
+        self, appender: Appender, own: "_OwnInstance", before: Any, after: Any, *, shows_history: bool
     ) -> Access | None:
+        row = own.row
         if is_same(before, after):
             return None
         if after is None:
@@ -345,14 +364,34 @@ class ChangeInstance:
         access = parse_access(appender.connection, after)
         if access == row.access:
             return None
-        if self.history is None and is_wider(row.access, access, partial(_could_see, appender, author, row)):
+        author = own.state.create.author
+        if shows_history and is_wider(row.access, access, partial(_could_see, appender, author, row)):
             raise PublishError(
                 "publish.shows-history",
                 "more people would see every earlier state too: repeat with history=show, or POST /instances/{id}/copy"
                 " and widen the copy",
-                instance=self.instance,
+                instance=row.instance,
             )
         return access
+
+
+def _continue(
+    appender: Appender, caller: Caller, own: "_OwnInstance", end: LogEnd, create: Create, *, is_narrower: bool
+) -> Finish:
+    """Sign a create in place of an instance that another key wrote, for those who have that one.
+
+    `is_narrower`: its access is another one, so that some of them may not get it; they get a delete.
+    """
+    old, connection = own.row.instance, appender.connection
+    appender.flush()
+    recipients, waiting = shares_of(connection, old), pending_of(connection, old, own.identity)
+    instance = _sign(appender, caller, end, create)
+    if is_narrower:
+        _sign(appender, caller, end, Delete(old, create.schema))
+    appender.share(instance, recipients, own.identity)
+    names = [item.name for item in waiting if item.state == "waiting"]
+    appender.send_when_found(instance, own.identity, create.access, names)
+    return _answer(200, instance, instance, end, changed=True, continues=old.hex())
 
 
 def _could_see(appender: Appender, author: PublicKey, row: FoldedRow, identity: IdentityId) -> bool:
@@ -373,11 +412,13 @@ class DeleteInstance:
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Check, sign and append it."""
-        state, _, end = _find_own(appender, caller, self.instance, "delete")
-        version = SchemaVersion(*state.create.schema, appender.definition(state.create.schema).version)
-        entry = _sign(appender, caller, end, Delete(self.instance, version))
-        caller.record_use("delete", state.create.schema, self.instance)
-        return _answer(200, self.instance, entry, end)
+        own = _find_own(appender, caller, self.instance, "delete")
+        end, _ = _find_writing_end(appender, own)
+        schema, instance = own.state.create.schema, own.row.instance
+        version = SchemaVersion(*schema, appender.definition(schema).version)
+        entry = _sign(appender, caller, end, Delete(instance, version))
+        caller.record_use("delete", schema, instance)
+        return _answer(200, instance, entry, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,17 +433,18 @@ class ShareInstance:
 
     def plan(self, appender: Appender, caller: Caller) -> Finish:
         """Record whom it is sent to."""
-        state, row, _ = _find_own(appender, caller, self.instance, "update")
+        own = _find_own(appender, caller, self.instance, "update")
+        row, owner, instance = own.row, own.identity, own.row.instance
+        appender.require_home(owner)
         recipients = find_recipients(appender.connection, list(self.recipients))
-        owner = appender.keys[state.create.author].identity
         check_shareable(row.access, recipients, lambda to: is_follower(appender.connection, to, owner))
         check_pending_recipients(appender.connection, owner, row.access, self.pending_names, recipients)
         if mode_of(row.access) == "listed":  # any other mode has said before who sees it
             check_copy(appender, caller, row, row.access, recipients, self.source, pending_names=self.pending_names)
-        appender.share(self.instance, recipients, owner)
-        appender.send_when_found(self.instance, owner, row.access, self.pending_names)
-        caller.record_use("share", state.create.schema, self.instance)
-        return _shared(self.instance, recipients, self.pending_names)
+        appender.share(instance, recipients, owner)
+        appender.send_when_found(instance, owner, row.access, self.pending_names)
+        caller.record_use("share", own.state.create.schema, instance)
+        return _shared(instance, recipients, self.pending_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,6 +529,7 @@ def _find_seen(appender: Appender, caller: Caller, instance: Hash) -> tuple[Inst
     key = appender.keys.get(state.create.author)
     row: FoldedRow | VisibleRow | None
     if key is not None and key.identity == caller.identity:
+        state = appender.last_of_line(state)
         row = state.fold.row if state.fold is not None else None
     else:
         row = _find_visible(appender, caller, state, instance)
@@ -495,18 +538,37 @@ def _find_seen(appender: Appender, caller: Caller, instance: Hash) -> tuple[Inst
     return state, row
 
 
-def _find_own(
-    appender: Appender, caller: Caller, instance: Hash, action: Action
-) -> tuple[InstanceState, FoldedRow, LogEnd]:
-    """Return a living instance of the caller's identity, and the end of its log."""
+@dataclass(frozen=True, slots=True)
+class _OwnInstance:
+    """A living instance of the caller's identity: the last of the line of the one that was asked for."""
+
+    state: InstanceState
+    row: FoldedRow
+    identity: IdentityId
+
+
+def _find_writing_end(appender: Appender, own: _OwnInstance) -> tuple[LogEnd, bool]:
+    """Return the end of the log in which an instance is changed or ended, and whether that is the one of its create.
+
+    It is, if this node keeps the key that wrote it. Any other key of the identity has a log of its own for the schema.
+    """
+    create = own.state.create
+    if appender.can_sign(create.author, own.identity):
+        appender.require_key(create.author, own.identity)
+        return appender.find_log_end(create.author, create.log_id), True
+    author = appender.find_signing_key(own.identity).author
+    return appender.find_log_of_schema(author, create.schema) or appender.begin_log(author), False
+
+
+def _find_own(appender: Appender, caller: Caller, instance: Hash, action: Action) -> _OwnInstance:
+    """Return a living instance of the caller's identity."""
     state, row = _find_seen(appender, caller, instance)
     identity = caller.require(state.create.schema, action)
     if isinstance(row, VisibleRow):
         raise PublishError(
             "publish.foreign-instance", "only the owner of an instance changes it: make a copy of your own instead"
         )
-    appender.require_key(state.create.author, identity)
-    return state, row, appender.find_log_end(state.create.author, state.create.log_id)
+    return _OwnInstance(state, row, identity)
 
 
 def _find_readable(appender: Appender, caller: Caller, instance: Hash) -> VisibleRow:
@@ -526,4 +588,9 @@ def _find_visible(appender: Appender, caller: Caller, state: InstanceState, inst
         return None
     own = tuple(key.author for key in appender.keys.values() if key.identity == caller.identity)
     reader = Reader(caller.identity, own, appender.node.clock())
-    return appender.node.views.database.read(lambda c: find_visible_row(c, view, instance, reader))
+
+    def work(connection: Connection) -> VisibleRow | None:
+        last = follow_lines(connection, view, [instance]).get(instance, instance)
+        return find_visible_row(connection, view, last, reader)
+
+    return appender.node.views.database.read(work)

@@ -326,6 +326,8 @@ class Appender:
             self._to_queue.setdefault(signed.hash, set())
             if message.access is not None:
                 self.share(signed.hash, message.access.to, self.keys[entry.author].identity)
+            if message.continues is not None and self.find_endable(entry.author, message.continues, schema) is not None:
+                self._record_end(message.continues)
         elif isinstance(message, Update | Delete):
             instance = self.resolve_instance(end, message.instance)
             assert instance is not None
@@ -333,8 +335,7 @@ class Appender:
             self._record_blobs(instance, entry.author, message, caller)
             self._to_queue.setdefault(instance, set())
             if isinstance(message, Delete):
-                self._deleted.add(instance)
-                self._shares.ended.append(instance)
+                self._record_end(instance)
             elif message.access is not None:
                 self.share(instance, message.access.to, self.keys[entry.author].identity)
         elif isinstance(message, SchemaMeta | SchemaMigration | SchemaRevert):
@@ -347,11 +348,33 @@ class Appender:
             self._definitions.pop(schema_id, None)
             self._instances.clear()
 
+    def _record_end(self, instance: Hash) -> None:
+        self._changed.add(instance)
+        self._deleted.add(instance)
+        self._to_queue.setdefault(instance, set())
+        self._shares.ended.append(instance)
+
+    def find_endable(self, author: PublicKey, instance: Hash, schema: SchemaId) -> CreateEntry | None:
+        """Return the create of an instance that a key may end in its own log (docs/protocol.md section 5.7)."""
+        create = self._created.get(instance) or find_creates(self.connection, [instance]).get(instance)
+        if create is None or create.schema != schema or create.author not in self.keys:
+            return None
+        return create if self.keys[create.author].identity == self.keys[author].identity else None
+
     def resolve_instance(self, end: LogEnd, reference: InstanceRef) -> Hash | None:
         """Return the hash of the instance that a message in this log names by hash or sequence number."""
         if isinstance(reference, Hash):
             return reference
         return self.find_hash_at(end, reference) if reference <= end.height else None
+
+    def can_sign(self, author: PublicKey, identity: IdentityId) -> bool:
+        """Whether this node keeps a key of the identity that is not revoked."""
+        key = self.keys.get(author)
+        if key is None or key.identity != identity or key.sealed is None:
+            return False
+        document = self.read_document(identity) if not key.is_first else None
+        listed = document.keys if document is not None else ()
+        return key.is_first or any(item.key == author and item.revoked is None for item in listed)
 
     # Schemas and instances
 
@@ -401,6 +424,15 @@ class Appender:
         else:
             self.load_instances([instance])
         return self._instances.get(instance)
+
+    def last_of_line(self, state: InstanceState) -> InstanceState:
+        """Return the last instance of the line that an instance begins; itself if nothing continues it."""
+        while state.continued_by is not None:
+            following = self.instance(state.continued_by)
+            if following is None:
+                break
+            state = following
+        return state
 
     def find_create_state(self, instance: Hash) -> tuple[CreateEntry, bool] | None:
         """Return the create of an instance and whether a change would apply; None if there is no such create."""

@@ -3,21 +3,24 @@
 All is read from the log store. Who may see the row as it is now may see its history too.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from inkgrove.core import Hash, union_of_pools
-from inkgrove.messages import Delete, InstanceMessage, Outcome, Proof, Unset, decode_if_valid
+from inkgrove.core import Hash, PublicKey, union_of_pools
+from inkgrove.messages import Create, Delete, InstanceMessage, Outcome, Proof, Unset, decode_if_valid
 from inkgrove.node.errors import BadCursor, PastTooLong, ViewError
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.reading.query import find_row, show_instance
 from inkgrove.node.reading.schemas import resolve_view_on
 from inkgrove.node.runtime.node import Node
-from inkgrove.schema import LogContext, LogFold, LogMessage, Ruling, ViewDefinition, fold_log
+from inkgrove.schema import LogContext, LogFold, LogMessage, NoOtherLogs, Ruling, ViewDefinition, fold_log
 from inkgrove.store.db import Connection
 from inkgrove.store.logs import (
     InstanceKey,
     estimate_history_bytes,
+    find_creates,
+    find_entry,
     find_log,
     messages_of,
     read_counted_payloads,
@@ -31,6 +34,7 @@ from inkgrove.store.views import (
     VisibleOutcome,
     count_visible_outcomes,
     drop_lost_elements,
+    follow_lines,
     owners_on,
     read_views,
     read_visible_outcomes,
@@ -47,6 +51,8 @@ class HistoryMessage:
     message: InstanceMessage | None
     """None if it is malformed or its payload is not held."""
     ruling: Ruling | None
+    instance: Hash
+    """The instance of the line that it belongs to."""
 
 
 def show_instance_at(node: Node, caller: Caller, instance: Hash, seq_num: int) -> tuple[View, ViewRow, Owner]:
@@ -54,8 +60,9 @@ def show_instance_at(node: Node, caller: Caller, instance: Hash, seq_num: int) -
 
     def work(connection: Connection) -> tuple[View, ViewRow, Owner]:
         view, row = find_row(node, connection, caller, instance)
-        messages = [item for item in _messages(node, row) if item.seq_num <= seq_num]
-        folded, definition = _fold(node, connection, view, row, messages)
+        own = _Place(row.instance, row.author, row.log_id, row.seq_num)
+        messages = [item for item in _messages(node, [own])[0] if item.seq_num <= seq_num]
+        folded, definition = _fold(node, connection, view, row.log_id, messages)
         fold = next((item for item in folded.instances if item.instance == row.instance), None)
         if fold is None or fold.row is None:
             raise ViewError("view.unknown-instance", f"the instance was not there yet at entry {seq_num} of its log")
@@ -80,16 +87,59 @@ def show_instance_at(node: Node, caller: Caller, instance: Hash, seq_num: int) -
 
 
 def read_history(node: Node, caller: Caller, instance: Hash) -> list[HistoryMessage]:
-    """Return every message of an instance in the order of its log; raises `PastTooLong` if they are too many."""
+    """Return every message of an instance in the order of its log; raises `PastTooLong` if they are too many.
+
+    Its owner gets those of the instances before it in its line as well, oldest first: each may have had another access.
+    """
 
     def work(connection: Connection) -> list[HistoryMessage]:
         view, row = find_row(node, connection, caller, instance)
-        messages = _messages(node, row)
-        folded, _ = _fold(node, connection, view, row, messages)
-        rulings = {name: ruling for name, (_, ruling) in folded.rulings.items()}
-        return [HistoryMessage(item.seq_num, item.hash, _decode(item), rulings.get(item.hash)) for item in messages]
+        places = [_Place(row.instance, row.author, row.log_id, row.seq_num)]
+        if owners_on(connection, [row.author])[row.author].id == caller.identity:
+            places = [*_earlier_in_line(node, connection, view, row), *places]
+        found: list[HistoryMessage] = []
+        for place, messages in zip(places, _messages(node, places), strict=True):
+            folded, _ = _fold(node, connection, view, place.log_id, messages)
+            rulings = {name: ruling for name, (_, ruling) in folded.rulings.items()}
+            found += [
+                HistoryMessage(item.seq_num, item.hash, _decode(item), rulings.get(item.hash), place.instance)
+                for item in messages
+            ]
+        return found
 
     return node.views.database.read(work)
+
+
+class _Place(NamedTuple):
+    """Where the create of an instance stands."""
+
+    instance: Hash
+    author: PublicKey
+    log_id: int
+    seq_num: int
+
+
+def _earlier_in_line(node: Node, connection: Connection, view: View, row: ViewRow) -> list[_Place]:
+    """Return the instances that a row has come in place of, oldest first."""
+    places: list[_Place] = []
+
+    def find(logs: Connection) -> None:
+        name = _continued_by(logs, row.instance)
+        # What it names was continued, if the view says so; then its keys are of one identity.
+        while name is not None and follow_lines(connection, view, [name]):
+            create = find_creates(logs, [name])[name]
+            places.append(_Place(name, create.author, create.log_id, create.seq_num))
+            name = _continued_by(logs, name)
+
+    node.database.read(find)
+    return places[::-1]
+
+
+def _continued_by(connection: Connection, instance: Hash) -> Hash | None:
+    """Return the instance that the create of another one names as the one it continues."""
+    stored = find_entry(connection, instance)
+    message = decode_if_valid(stored.payload) if stored is not None else None
+    return message.continues if isinstance(message, Create) else None
 
 
 def check_history_size(node: Node, size: int) -> None:
@@ -99,30 +149,34 @@ def check_history_size(node: Node, size: int) -> None:
         raise PastTooLong(f"the past of this instance is longer than the {limit:,} bytes that are read", limit=limit)
 
 
-def _messages(node: Node, row: ViewRow) -> list[LogMessage]:
-    def work(connection: Connection) -> list[LogMessage]:
-        log = find_log(connection, row.author, row.log_id)
-        if log is None:
-            return []
-        key = InstanceKey(log.id, row.seq_num)
-        check_history_size(node, estimate_history_bytes(connection, key))
-        (messages,) = messages_of(connection, [key]).values()
-        return messages
+def _messages(node: Node, places: Sequence[_Place]) -> list[list[LogMessage]]:
+    """Return the messages of instances, each in the order of its log; raises `PastTooLong`."""
+
+    def work(connection: Connection) -> list[list[LogMessage]]:
+        logs = [find_log(connection, place.author, place.log_id) for place in places]
+        keys = [
+            InstanceKey(log.id, place.seq_num) if log is not None else None
+            for log, place in zip(logs, places, strict=True)
+        ]
+        held = [key for key in keys if key is not None]
+        check_history_size(node, sum(estimate_history_bytes(connection, key) for key in held))
+        found = messages_of(connection, held)
+        return [found[key] if key is not None else [] for key in keys]
 
     return node.database.read(work)
 
 
 def _fold(
-    node: Node, connection: Connection, view: View, row: ViewRow, messages: list[LogMessage]
+    node: Node, connection: Connection, view: View, log_id: int, messages: list[LogMessage]
 ) -> tuple[LogFold, ViewDefinition]:
     registered = read_views(connection)
     definition = ViewDefinition(node.schemas.read(view.schema_id), registered)
-    # The row is there, so its log is one of instances, and all its messages are in the list.
+    # Its create was applied, so its log is one of instances, and all its messages are in the list.
     folded = fold_log(
-        row.log_id,
+        log_id,
         messages,
         lambda schema_id: definition if schema_id == view.schema_id else None,
-        lambda _hash: False,
+        NoOtherLogs(),
         LogContext(None, view.schema_id),
     )
     return folded, definition

@@ -33,6 +33,7 @@ from inkgrove.store.views import (
     ViewRow,
     count_rows,
     find_newest_cursor,
+    follow_lines,
     owners_on,
     parse_filter,
     read_page,
@@ -117,7 +118,13 @@ class _Relation:
         rows = [] if self._view is None else read_rows(connection, self._view, some, reader)
         self.known |= dict.fromkeys(some, (None, 0))
         self.known |= {row.instance: (row, weight_of(row)) for row in rows}
-        return sum(self.known[row.instance][1] for row in rows)
+        missing = [name for name in some if self.known[name][0] is None]
+        if self._view is not None and missing:
+            # Relations lead to the last of the line of what they name.
+            last = follow_lines(connection, self._view, missing)
+            found = {row.instance: row for row in read_rows(connection, self._view, set(last.values()), reader)}
+            self.known |= {name: (found[to], weight_of(found[to])) for name, to in last.items() if to in found}
+        return sum(self.known[name][1] for name in some)
 
 
 def _named(rows: Sequence[ViewRow], field: str) -> dict[Hash, None]:
@@ -412,10 +419,16 @@ def parse_instance(text: str) -> Hash:
 
 
 def find_row(node: Node, connection: Connection, caller: Caller, instance: Hash) -> tuple[View, ViewRow]:
-    """Return the row of an instance, by a connection of the views; raises `view.unknown-instance`."""
+    """Return the row of an instance, by a connection of the views; raises `view.unknown-instance`.
+
+    An instance that others continue has none: then it is the row of the last of its line.
+    """
     view = view_of_instance(connection, instance)
     reader = reader_on(connection, caller.identity, node.clock())
     row = None if view is None else read_row(connection, view, instance, reader)
+    if view is not None and row is None:
+        last = follow_lines(connection, view, [instance]).get(instance)
+        row = None if last is None else read_row(connection, view, last, reader)
     if view is None or row is None:
         raise ViewError("view.unknown-instance", "no such instance is here, or it may not be seen")
     # Only who may see the row learns that a service lacks the right to read it.

@@ -23,7 +23,7 @@ from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import SUMMARIES, VALUES
 from inkgrove.pipeline.views.fold_task import Snapshot
-from inkgrove.schema import LogContext, LogMessage, fold_log
+from inkgrove.schema import LogContext, LogMessage, NoOtherLogs, fold_log
 from inkgrove.store.db import EVERYTHING, PUBLIC
 from inkgrove.store.logs import LogStore, read_logs
 from inkgrove.store.rot import find_audience
@@ -79,7 +79,7 @@ def _fields(
     log_id: int, snapshot: Snapshot, messages: list[LogMessage], instance: bytes
 ) -> list[tuple[str, float | None, str | None]] | None:
     """The values of an instance that are not null, as a number or as a text; None if it has no row in its view."""
-    folded = fold_log(log_id, messages, snapshot.definition, lambda _: False, LogContext(None, None))
+    folded = fold_log(log_id, messages, snapshot.definition, NoOtherLogs(), LogContext(None, None))
     fold = next((fold for fold in folded.instances if fold.instance == instance), None)
     definition = None if fold is None else snapshot.definition(fold.schema_id)
     if fold is None or definition is None:

@@ -18,15 +18,25 @@ from pyspark import Accumulator
 
 from inkgrove.core import Hash
 from inkgrove.core.errors import InkgroveError
+from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages import MEANINGS, Access, Message, Outcome, SchemaId, access_to_json, decode_message
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import FOLDED
 from inkgrove.pipeline.views.plan import in_runs
-from inkgrove.schema import FoldedRow, LogContext, LogFold, LogMessage, ViewDefinition, fold_log, fold_schema
+from inkgrove.schema import (
+    FoldedRow,
+    LogContext,
+    LogFold,
+    LogMessage,
+    ViewDefinition,
+    fold_log,
+    fold_schema,
+)
 from inkgrove.store.logs import (
     LogState,
     LogStore,
     Offset,
+    OtherLogsInStore,
     SchemaLog,
     find_create_seqs,
     find_schema_of_log,
@@ -34,9 +44,10 @@ from inkgrove.store.logs import (
     messages_between,
     newest_offset,
     payloads_of_schema,
+    read_ends,
+    read_ends_within,
     read_logs,
     schemas_of_logs,
-    verified_among,
 )
 from inkgrove.store.views import NO_VIEW, Stage, View, cell_encoder, names_and_types, open_stage
 
@@ -258,8 +269,10 @@ class _Worker:
 
     def fold_whole(self, first: int, last: int) -> Iterator[int]:
         """Fold every log from one number to another, in one read; yields how many messages each has."""
+        ends = self.store.read(read_ends_within, first, last)
         for state, messages in self.store.whole_logs(first, last):
-            fold = fold_log(state.log_id, messages, self.find, self._is_elsewhere)
+            others = OtherLogsInStore(self.store.database.read, state.author, ends)
+            fold = fold_log(state.log_id, messages, self.find, others)
             self._stage(state, fold, messages)
             if not self.is_new:
                 self.buffers["whole"].append((state.id,))
@@ -271,8 +284,13 @@ class _Worker:
         state = self.store.read(read_logs, [log])[log]
         context = self._context(log)
         owners = self.store.read(find_create_seqs, log, create_seqs)
-        for create_seq, messages in self.store.messages_of(log, create_seqs).items():
-            fold = fold_log(state.log_id, messages, self.find, self._is_elsewhere, context)
+        groups = self.store.messages_of(log, create_seqs)
+        heads = [
+            item.hash for create_seq, messages in groups.items() for item in messages if item.seq_num == create_seq
+        ]
+        others = OtherLogsInStore(self.store.database.read, state.author, self.store.read(read_ends, heads))
+        for create_seq, messages in groups.items():
+            fold = fold_log(state.log_id, messages, self.find, others, context)
             # The entry that the others name may itself belong to another group, which rules on it.
             own = [item for item in messages if owners.get(item.hash, create_seq) == create_seq]
             self._stage(state, fold, own)
@@ -280,7 +298,8 @@ class _Worker:
         self.counts["groups"] += len(create_seqs)
         self.buffers["groups"] += [(log, create_seq) for create_seq in create_seqs]
         if state.standing.last_counted is not None:
-            self.buffers["ends"].append((log, state.standing.last_counted))
+            last = MAX_STORED_INTEGER if state.invalid_from is None else state.invalid_from - 1
+            self.buffers["ends"].append((log, state.standing.last_counted, last))
         self._flush(_CHUNK)
 
     def _context(self, log: int) -> LogContext:
@@ -292,10 +311,6 @@ class _Worker:
                 except InkgroveError as error:
                     first = error
         return LogContext(first, self.store.read(find_schema_of_log, log))
-
-    def _is_elsewhere(self, instance: Hash) -> bool:
-        """Whether a hash that the log does not hold is that of an entry of another log; seldom asked."""
-        return bool(self.store.read(verified_among, [instance]))
 
     # Staging
 
@@ -353,6 +368,9 @@ class _Worker:
         for instance in fold.instances:
             if instance.row is not None:
                 rows.add(instance.instance)
+            elif instance.continued_by is not None:
+                if self.find(instance.schema_id) is not None:
+                    self._stage_line(instance.instance, instance.continued_by, instance.schema_id, log, seq_nums)
             elif instance.is_deleted and self.find(instance.schema_id) is not None:
                 view = self.snapshot.views[instance.schema_id]
                 deleted = (view, bytes(instance.instance), log, seq_nums[instance.instance])
@@ -369,6 +387,14 @@ class _Worker:
             own_reason = None if MEANINGS.get(code) == reason else reason
             entry = (log, seq_nums[entry_hash], bytes(entry_hash), author, log_id)
             self.buffers[f"outcomes_{view}"].append((*entry, outcome, code, own_reason))
+
+    def _stage_line(
+        self, instance: Hash, following: Hash, schema_id: SchemaId, log: int, seq_nums: dict[Hash, int]
+    ) -> None:
+        """Stage where the line of an instance without a row goes on: it is deleted if that one is."""
+        view = self.snapshot.views[schema_id]
+        edge = (view, bytes(instance), False, view, bytes(following), log, seq_nums[instance])
+        self.buffers["edges"].append(edge)
 
     def _flush(self, least: int) -> None:
         for table, rows in self.buffers.items():

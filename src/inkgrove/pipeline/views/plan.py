@@ -27,6 +27,7 @@ from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, stor
 from inkgrove.pipeline.tables import DIRTY, spark_schema
 from inkgrove.store.logs import (
     VERDICTS,
+    EndReference,
     Ingest,
     IngestKind,
     LogStore,
@@ -40,6 +41,9 @@ from inkgrove.store.logs import (
     newest_offset,
     read_ingests,
     read_logs,
+    references_at,
+    references_from,
+    references_of_keys,
 )
 
 
@@ -58,7 +62,12 @@ def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
     groups: set[Group] = set()
     hashes = []
     changed: dict[int, int] = {}
+    ends: list[EndReference] = []
+    places: set[tuple[int, int]] = set()
+    changed_keys: set[int] = set()
     for item in ingests:
+        if item.what is IngestKind.KEYS and item.log is not None:
+            changed_keys.add(item.log)
         if item.log is None or item.seq_num is None:
             continue
         if item.names_schema or item.what in VERDICTS:
@@ -67,9 +76,11 @@ def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
             groups.add(Group(item.log, None))  # also what was shown of entries that are no rows of it any more
         if item.what in VERDICTS:
             groups.update(Group(item.log, seq) for seq in store.read(create_seqs_from, item.log, item.seq_num))
-            # What names an entry there by its hash is touched as well.
+            # What names an entry there by its hash is touched as well, and what entries there end in other logs.
             hashes += store.read(hashes_from, item.log, item.seq_num)
+            ends += store.read(references_from, item.log, item.seq_num)
             continue
+        places.add((item.log, item.seq_num))
         if item.hash is not None:
             hashes.append(item.hash)
         # Messages may name the entry as theirs before anyone knows what it is.
@@ -77,10 +88,18 @@ def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
         if item.create_seq is not None:
             groups.add(Group(item.log, item.create_seq))
         if item.what in _LATE and item.seq_num == 1:
-            groups.add(Group(item.log, None))  # it says whether the log is a schema's
+            # The log may turn out to be a schema's, which has no instances and ends none.
+            groups.add(Group(item.log, None))
+            hashes += store.read(hashes_from, item.log, 1)
+            ends += store.read(references_from, item.log, 1)
     groups.update(Group(*key) for key in store.read(find_groups_by_log_schema, changed))
     for waiting in store.read(find_unresolved_references, hashes):
         groups.add(Group(waiting.log, waiting.seq_num))
+    ends += store.read(references_at, places)
+    for end in ends + store.read(references_of_keys, changed_keys):
+        groups.add(Group(*end.message))
+        if end.target is not None:
+            groups.add(Group(*end.target))
     return groups
 
 

@@ -112,7 +112,7 @@ def _entry_columns() -> list[Column[Any]]:
         Column("schema", ForeignKey(schemas.c.id)),
         Column("schema_version", BigInteger),
         Column("create_seq", BigInteger),  # the entry it is folded with: its create, else itself
-        Column("ref_hash", Bytes),  # the instance it names, while no held entry of its log has that hash
+        Column("ref_hash", Bytes),  # the instance it names, while its log holds no such entry; what it continues
         Column("code", String(64)),  # why the message is malformed
         Column("access", String(10)),  # the mode that the message says, if it says one
         Column("encoded", Bytes, nullable=False),

@@ -512,7 +512,8 @@ def message_values(
 ) -> tuple[Any, ...]:
     """The values of `MESSAGE_COLUMNS`, all but the payload."""
     create_seq = create_seq_of(log, own_seq, content, targets)
-    ref_hash = content.instance if isinstance(content.instance, Hash) and create_seq == own_seq else None
+    is_unresolved = isinstance(content.instance, Hash) and create_seq == own_seq
+    ref_hash = content.instance if is_unresolved else content.continues
     schema = content.schema
     number, version = (schemas[schema.schema_id], schema.version) if schema is not None else (None, None)
     return content.kind, number, version, create_seq, ref_hash, content.code, content.access
@@ -529,7 +530,10 @@ def create_seq_of(log: int, own_seq: int, content: PayloadContent, targets: Targ
 def assign_waiting_messages(connection: Connection, arrived: Targets) -> None:
     """Give messages that named an entry by its hash, before it was held, to that entry."""
     for some in in_lists(entry_hash for _, entry_hash in arrived):
-        query = select(entries.c.id, entries.c.log, entries.c.ref_hash).where(entries.c.ref_hash.in_(some))
+        # A create names what it continues; it is of its own instance all the same.
+        query = select(entries.c.id, entries.c.log, entries.c.ref_hash).where(
+            entries.c.ref_hash.in_(some), entries.c.kind != "create"
+        )
         moves = [
             {"of_id": row.id, "new_create_seq": arrived[row.log, Hash(row.ref_hash)]}
             for row in connection.execute(query)

@@ -48,6 +48,8 @@ class IngestKind(StrEnum):
     """The log was ended here, or its key revoked or no longer so: entries from here on count otherwise than before."""
     BRANCH = "branch"
     """A pin has begun or ceased to decide which branch counts: all of the log counts otherwise from here on."""
+    KEYS = "keys"
+    """The author of this log 0 has become a key of an identity, or is none of its keys any more."""
     REGISTERED = "registered"
     UNREGISTERED = "unregistered"
 

@@ -41,6 +41,8 @@ class PayloadContent(NamedTuple):
     message: Message | None = None
     access: str | None = None
     """The mode of access, if the message sets one."""
+    continues: Hash | None = None
+    """The instance that a create continues."""
 
 
 class PreparedItem(NamedTuple):
@@ -145,7 +147,8 @@ def content_of(message: Message) -> PayloadContent:
     """Make the content of a decoded message."""
     kind = KINDS[type(message).__name__]
     if isinstance(message, Create):
-        return PayloadContent(kind, message.schema, message=message, access=_mode_of(message))
+        mode = _mode_of(message)
+        return PayloadContent(kind, message.schema, message=message, access=mode, continues=message.continues)
     if isinstance(message, Update):
         return PayloadContent(kind, message.schema, message.instance, message=message, access=_mode_of(message))
     if isinstance(message, Delete):

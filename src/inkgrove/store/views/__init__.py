@@ -75,6 +75,7 @@ from inkgrove.store.views.filters import (
     parse_filter,
     type_of,
 )
+from inkgrove.store.views.lines import follow_lines, read_all_lines
 from inkgrove.store.views.merge import (
     FEW_EDGES,
     CascadeMode,
@@ -194,6 +195,7 @@ __all__ = [
     "find_newest_cursor",
     "find_stage_url",
     "find_visible_row",
+    "follow_lines",
     "forget_unused",
     "gone",
     "has_few_edges",
@@ -227,6 +229,7 @@ __all__ = [
     "put_blob",
     "put_right",
     "put_upload",
+    "read_all_lines",
     "read_all_rows",
     "read_cascade_table",
     "read_changes_after",

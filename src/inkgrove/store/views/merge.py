@@ -326,10 +326,15 @@ def remove_messages(connection: Connection, staged: OpenStage, outcomes: Table, 
         message = tuple_(outcomes.c.log, outcomes.c.seq_num, outcomes.c.hash)
         connection.execute(delete(outcomes).where(message.in_(ruled)))
     if "ends" in staged.contents:
-        # Entries behind a log's end are held and are no messages: nothing else would take their outcomes away.
+        # Entries behind a log's end are held and are no messages, up to its invalid part: nothing else would take their
+        # outcomes away.
         ends = staged.table("ends")
-        end = select(ends.c.ended_at).where(ends.c.log == outcomes.c.log).scalar_subquery()
-        behind = outcomes.c.log.in_(select(ends.c.log).where(ends.c.log.in_(logs))), outcomes.c.seq_num > end
+        end, last = (select(ends.c[name]).where(ends.c.log == outcomes.c.log) for name in ("ended_at", "last"))
+        behind = (
+            outcomes.c.log.in_(select(ends.c.log).where(ends.c.log.in_(logs))),
+            outcomes.c.seq_num > end.scalar_subquery(),
+            outcomes.c.seq_num <= last.scalar_subquery(),
+        )
         connection.execute(delete(outcomes).where(*behind))
 
 

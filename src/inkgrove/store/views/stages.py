@@ -60,7 +60,7 @@ Fields = Mapping[int, tuple[tuple[str, str], ...]]
 _PLAIN: Final[dict[str, tuple[str, ...]]] = {
     "whole": ("log",),
     "groups": ("log", "create_seq"),
-    "ends": ("log", "ended_at"),
+    "ends": ("log", "ended_at", "last"),
     "log_views": ("log", "view"),
 }
 

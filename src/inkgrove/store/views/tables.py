@@ -197,7 +197,7 @@ def deleted_table(name: str, target: MetaData, *, keyed: bool = True) -> Table:
 
 
 def edge_table(name: str, target: MetaData) -> Table:
-    """Where cascading relations point to."""
+    """Where cascading relations point to; of an instance without a row, the one that continues it."""
     return Table(
         name,
         target,

@@ -1,0 +1,173 @@
+"""Ends and continuations between the logs of one identity, as the store has them (docs/protocol.md section 5.7)."""
+
+import random
+
+import pytest
+
+from inkgrove.core import Hash, identity_of
+from inkgrove.messages import Create, Delete, FurtherKey, IdentityDocument, KeyOf, SchemaVersion, encode_message
+from inkgrove.pipeline.views.plan import Group, dirty_groups
+from inkgrove.reference import fold_views
+from inkgrove.schema import ViewDefinition, fold_log, fold_schema
+from inkgrove.store.logs import (
+    Ingest,
+    IngestKind,
+    LogStore,
+    OtherLogsInStore,
+    drop_payloads,
+    find_log,
+    newest_offset,
+    payloads_of_schema,
+    read_ends,
+    read_ends_within,
+    read_ingests,
+    read_logs,
+)
+from tests.store.test_ingest import items
+from tests.support.devices import DeviceGenerator
+from tests.support.logs import LogBuilder, key
+from tests.support.revocations import follow_documents
+from tests.support.tiers import amount
+from tests.support.views import held_by
+from tests.support.whole_fold import comparable
+
+SCHEMA = SchemaVersion(key(40).public, 1, 2)
+FIRST, PHONE, STRANGER = 41, 42, 43
+
+Folded = dict[Hash, tuple[bool, Hash | None]]
+"""By instance: whether it has a row, and which create continues it."""
+
+
+def fold_all(store: LogStore, seed: int) -> tuple[Folded, dict[Hash, str]]:
+    """The instances and outcomes of a world of devices, folded log by log, with the ends read in both ways."""
+    schemas = DeviceGenerator(seed).world().registered
+    definitions = {
+        name: ViewDefinition(fold_schema(name, *store.read(payloads_of_schema, name)), schemas) for name in schemas
+    }
+    instances: Folded = {}
+    outcomes: dict[Hash, str] = {}
+    for number in store.read(read_logs):
+        for state, messages in store.whole_logs(number, number):
+            results = []
+            for ends in (
+                store.read(read_ends_within, number, number),
+                store.read(read_ends, [item.hash for item in messages]),
+            ):
+                others = OtherLogsInStore(store.database.read, state.author, ends)
+                results.append(fold_log(state.log_id, messages, definitions.get, others))
+            assert results[0] == results[1]
+            instances |= {item.instance: (item.row is not None, item.continued_by) for item in results[0].instances}
+            outcomes |= {entry_hash: ruling.code for entry_hash, (_, ruling) in results[0].rulings.items()}
+    return instances, outcomes
+
+
+@pytest.mark.parametrize("seed", range(amount(4, 20)))
+def test_logs_are_folded_as_the_oracle_says_however_entries_arrive(store: LogStore, seed: int) -> None:
+    world, rng = DeviceGenerator(seed).world(), random.Random(seed)
+    rest = [(item.signed.entry.encoded, item.payload) for item in world.held]
+    while rest:
+        size = rng.randint(1, len(rest))
+        store.ingest(rest[:size])
+        rest = rest[size:]
+        follow_documents(store)
+    store.ingest([(item.signed.entry.encoded, item.payload) for item in world.held])
+    follow_documents(store)
+    instances, outcomes = fold_all(store, seed)
+    wanted = comparable(fold_views(held_by(store), world.registered))
+    assert outcomes == {entry: code for view in wanted.values() for entry, (_, code) in view["outcomes"].items()}
+    # Rows go by cascade too, which is not for the fold of a log.
+    rows = {instance for instance, (has_row, _) in instances.items() if has_row}
+    assert rows >= {instance for view in wanted.values() for instance in view["rows"]}
+    lines = {instance for view in wanted.values() for instance in view["lines"]}
+    assert {instance for instance, (_, following) in instances.items() if following is not None} == lines
+
+
+class Devices:
+    """A first key, a phone that says it is its, and their logs of one schema."""
+
+    def __init__(self, store: LogStore) -> None:
+        self.store = store
+        self.documents = LogBuilder(key(FIRST), log_id=0)
+        self.first, self.phone = LogBuilder(key(FIRST)), LogBuilder(key(PHONE))
+        claim = LogBuilder(key(PHONE), log_id=0)
+        claim.append(encode_message(KeyOf(identity_of(key(FIRST).public))))
+        store.ingest(items(claim))
+
+    def list(self, *keys: int) -> None:
+        """Sign a document with these further keys and follow it."""
+        further = tuple(FurtherKey(key(number).public) for number in keys)
+        self.documents.append(
+            encode_message(IdentityDocument("jane.haiku.ink", "https://jane.haiku.ink", keys=further))
+        )
+        self.store.ingest(items(self.documents))
+        follow_documents(self.store)
+
+    def group(self, log: LogBuilder, create_seq: int) -> Group:
+        state = self.store.read(find_log, log.secret.public, log.log_id)
+        assert state is not None
+        return Group(state.id, create_seq)
+
+
+def since(store: LogStore, count: int) -> list[Ingest]:
+    """What happened after the first so many things."""
+    return store.read(read_ingests)[0][count:]
+
+
+def test_end_makes_dirty_what_it_ends_whichever_comes_first(store: LogStore) -> None:
+    devices = Devices(store)
+    devices.list(PHONE)
+    devices.first.append(encode_message(Create(SCHEMA, {})))
+    devices.phone.append(encode_message(Create(SCHEMA, {}, continues=devices.first.hash(1))))
+    store.ingest(items(devices.phone))
+    before = len(store.read(read_ingests)[0])
+    store.ingest(items(devices.first))
+    # The create that waits for it is folded anew as well, and changes nothing.
+    ended, continuing = devices.group(devices.first, 1), devices.group(devices.phone, 1)
+    assert dirty_groups(store, since(store, before)) == {ended, continuing}
+    for seq_num, message in ((2, Create(SCHEMA, {}, continues=devices.first.hash(1))),):
+        before = len(store.read(read_ingests)[0])
+        devices.phone.append(encode_message(message))
+        store.ingest(items(devices.phone))
+        assert dirty_groups(store, since(store, before)) == {ended, devices.group(devices.phone, seq_num)}
+    before = len(store.read(read_ingests)[0])
+    devices.phone.append(encode_message(Delete(devices.first.hash(1), SCHEMA)))
+    store.ingest(items(devices.phone))
+    assert dirty_groups(store, since(store, before)) == {ended, devices.group(devices.phone, 3)}
+    before = len(store.read(read_ingests)[0])
+    store.write(drop_payloads, [devices.phone.hash(3)])
+    assert dirty_groups(store, since(store, before)) == {ended, devices.group(devices.phone, 3)}
+
+
+def test_create_that_continues_is_of_its_own_instance(store: LogStore) -> None:
+    log = LogBuilder(key(FIRST))
+    log.append(encode_message(Create(SCHEMA, {})))
+    log.append(encode_message(Create(SCHEMA, {})))
+    log.append(encode_message(Create(SCHEMA, {}, continues=log.hash(2))))
+    entries = items(log)
+    store.ingest([entries[0], (entries[1][0], None), entries[2]])
+    store.ingest([entries[1]])
+    state = store.read(find_log, log.secret.public, 1)
+    assert state is not None
+    groups = store.messages_of(state.id, [1, 2, 3])
+    assert {seq_num: [item.seq_num for item in own] for seq_num, own in groups.items()} == {1: [1], 2: [2], 3: [3]}
+
+
+def test_changed_keys_make_dirty_only_what_the_identity_refers_to(store: LogStore) -> None:
+    devices = Devices(store)
+    stranger = LogBuilder(key(STRANGER))
+    devices.first.append(encode_message(Create(SCHEMA, {})))
+    devices.first.append(encode_message(Create(SCHEMA, {})))
+    devices.phone.append(encode_message(Create(SCHEMA, {})))
+    devices.phone.append(encode_message(Delete(devices.first.hash(1), SCHEMA)))
+    stranger.append(encode_message(Delete(devices.first.hash(2), SCHEMA)))
+    store.ingest([*items(devices.first), *items(devices.phone), *items(stranger)])
+    touched = {devices.group(devices.first, 1), devices.group(devices.phone, 2)}
+    for keys in ((PHONE,), (PHONE, STRANGER), ()):
+        before = len(store.read(read_ingests)[0])
+        devices.list(*keys)
+        happened = [item for item in since(store, before) if item.what is IngestKind.KEYS]
+        # A stranger who does not say that they belong changes nothing.
+        assert dirty_groups(store, happened) == (set() if STRANGER in keys else touched)
+    newest = store.read(newest_offset)
+    follow_documents(store)
+    assert store.read(newest_offset) == newest
