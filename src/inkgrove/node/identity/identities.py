@@ -26,7 +26,6 @@ from inkgrove.messages import (
     IdentityDocument,
     KeyOf,
     Message,
-    RevokedLog,
     Unset,
     adoption_claim,
     decode_message,
@@ -49,7 +48,7 @@ from inkgrove.node.identity.sessions import hash_password
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import find_remote_identity, use_nonce
-from inkgrove.store.logs import by_log, find_log, heights_of, ingest_batch, prepare_items, read_entries, read_next_entry
+from inkgrove.store.logs import by_log, find_log, find_pins, ingest_batch, prepare_items, read_entries, read_next_entry
 from inkgrove.store.node import HostedIdentity, add_identity, find_identity, leave_name, list_identities, lock_keys
 
 # Challenges, which a client signs to prove the key of an identity that it brings (docs/protocol.md section 7.8). A
@@ -372,12 +371,12 @@ def add_key(node: Node, identity: IdentityId, signed: SignedMessage) -> Identity
 
 
 def revoke_key(node: Node, identity: IdentityId, key: PublicKey) -> IdentityRecord:
-    """Let nothing more of a further key count than what is held of it now."""
+    """Let nothing more of a further key count than what is held of it now, whatever is signed with it later."""
 
     def edit(connection: Connection, document: IdentityDocument) -> IdentityDocument:
         if all(item.key != key for item in document.keys):
             raise UnknownIdentity(f"the document lists no key {key}")
-        ends = tuple(RevokedLog(log_id, height) for log_id, height in sorted(heights_of(connection, key).items()))
+        ends = tuple(find_pins(connection, key))
         keys = (
             replace(item, revoked=ends) if item.key == key and item.revoked is None else item for item in document.keys
         )

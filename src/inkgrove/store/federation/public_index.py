@@ -364,12 +364,15 @@ def read_offered(
             size += weight
         if stopped_at is not None:
             break
-    if not is_whole and rows:
+    pinned = log.pinned_seq if not is_whole and (rows or _is_offered_partly(connection, log, now)) else None
+    if not is_whole and (rows or pinned is not None):
         runs = list(_runs(sorted(rows)))
         if len(runs) > _MOST_RUNS:
             stopped_at = runs[_MOST_RUNS - 1][1]
             rows = {seq_num: row for seq_num, row in rows.items() if seq_num <= stopped_at}
         pool = _pool(sorted(rows), log.height, is_cut=stopped_at is not None)
+        if pinned is not None:
+            pool.update(certificate_pool(pinned, log.height))
         lacking = [n for n in pool - rows.keys() if any(first <= n <= last for first, last in ranges)]
         for seq_num, encoded in read_entry_bytes(connection, log.id, lacking).items():
             rows[seq_num] = encoded, None
@@ -388,6 +391,10 @@ def _is_offered_whole(connection: Connection, log: LogState, now: int) -> bool:
     first, last = encode_log_key(log.author, 1), encode_log_key(log.author, MAX_STORED_INTEGER)
     others = select(logs.c.id).where(logs.c.name.between(first, last), or_(_is_schema_log(), of_author)).limit(1)
     return connection.scalar(others) is not None
+
+
+def _is_offered_partly(connection: Connection, log: LogState, now: int) -> bool:
+    return connection.scalar(select(logs.c.id).where(logs.c.id == log.id, _has_public(now))) is not None
 
 
 def _rows(
@@ -433,6 +440,8 @@ def _pool(seq_nums: Sequence[int], height: int, *, is_cut: bool) -> set[int]:
 
 
 def _runs(seq_nums: Sequence[int]) -> Iterator[SeqNumRange]:
+    if not seq_nums:
+        return
     first = last = seq_nums[0]
     for seq_num in seq_nums[1:]:
         if seq_num != last + 1:
@@ -450,13 +459,34 @@ def find_missing_ranges(
 ) -> list[SeqNumRange]:
     """The sequence numbers up to a height whose payloads never came; those that came and were dropped are left out.
 
-    If there are more ranges than `most`, the last one covers all the rest.
+    If there are more ranges than `most`, the last one covers all the rest. While the pin of a log does not decide, the
+    path from it to entry 1 is among them, also where entries of other branches are held.
     """
     log = find_log(connection, author, log_id)
     if log is None:
         return [(1, height)] if height else []
+    path: list[SeqNumRange] = []
+    if (last_counted := log.standing.revoked_after) is not None:
+        if log.pin is not None and not log.is_pinned and last_counted <= height:
+            path = list(_runs(sorted(shortest_path(last_counted, 1))))
+        height = min(height, last_counted)
     if log.invalid_from is not None:
         height = min(height, log.invalid_from - 1)
+    return _unite([*path, *_find_gaps(connection, log, height, most=max(1, most - len(path)))])
+
+
+def _unite(ranges: Collection[SeqNumRange]) -> list[SeqNumRange]:
+    """Sort ranges, and make one of those that touch."""
+    united: list[SeqNumRange] = []
+    for first, last in sorted(ranges):
+        if united and first <= united[-1][1] + 1:
+            united[-1] = united[-1][0], max(last, united[-1][1])
+        else:
+            united.append((first, last))
+    return united
+
+
+def _find_gaps(connection: Connection, log: LogState, height: int, *, most: int) -> list[SeqNumRange]:
     came = or_(entries.c.kind.is_not(None), entries.c.code.is_not(None), entries.c.payload.is_not(None))
     held = select(entries.c.seq_num).where(entries.c.log == log.id, entries.c.seq_num <= height, came).distinct()
     some = held.subquery()

@@ -236,17 +236,21 @@ def _decide_pinned(state: LogIngestState, item: PreparedItem) -> Decision:
         if contradiction is None and not (entry.is_end_of_log and entry.seq_num < last):
             status = IngestStatus.EVIDENCE if item.is_lie else IngestStatus.STORED
             return Decision(status, item.payload_error, True, has_payload)
-        error = OtherBranch("the entry contradicts the branch that leads to it", seq_num=entry.seq_num)
+        error = make_other_branch(entry.seq_num)
         return Decision(IngestStatus.EVIDENCE, error, True, has_payload, is_beside=True, unsettles=True)
-    error = OtherBranch(
-        f"the owner of the log has pinned entry {last}, and no entry that is held leads from there to this one",
-        seq_num=entry.seq_num,
-        last=last,
-    )
+    error = make_other_branch(entry.seq_num)
     if state.room <= 0:
         return Decision(IngestStatus.REFUSED, error)
     at, witness = contradiction or (None, None)
     return Decision(IngestStatus.EVIDENCE, error, True, has_payload, at, witness, is_beside=True)
+
+
+def make_other_branch(seq_num: int) -> OtherBranch:
+    """The error for an entry that the pin of its log does not lead to."""
+    return OtherBranch(
+        f"the owner of the log has pinned a branch, and nothing that is held of it leads to entry {seq_num}",
+        seq_num=seq_num,
+    )
 
 
 def _decide_known(known: dict[Hash, bool], item: PreparedItem) -> Decision:
