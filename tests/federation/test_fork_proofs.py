@@ -119,7 +119,7 @@ def test_stranger_proves_a_fork_over_http(serving: RunningNode) -> None:
     )
     state = serving.node.store.read(find_log, key(1).public, 1)
     assert state is not None
-    assert state.seq_num == 2
+    assert state.standing.forked_at == 2
 
 
 def test_what_proves_nothing_has_a_status_and_an_address_has_so_many_attempts(serving: RunningNode) -> None:
