@@ -1,13 +1,13 @@
 """Replication between real nodes: what anybody may have arrives, proved, and nothing else does."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from httpx import Response
 
-from inkgrove.core import certificate_pool, parse_hash
+from inkgrove.core import PublicKey, certificate_pool, parse_hash
 from inkgrove.federation.errors import FederationError, PeerUnreachable
 from inkgrove.federation.replication import answer_entries, answer_heights, catch_up, pick_next_schemas
 from inkgrove.messages import (
@@ -15,6 +15,7 @@ from inkgrove.messages import (
     AskHeights,
     Create,
     FieldChange,
+    IdentityDocument,
     SchemaId,
     SchemaMeta,
     SchemaMigration,
@@ -23,11 +24,13 @@ from inkgrove.messages import (
     Want,
     encode_message,
 )
-from inkgrove.node.runtime import load_node_key
+from inkgrove.node.identity import apply_identity_log, read_newest_document
+from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.store.federation import QueueBackoff, list_peers, put_backoff, states_of
 from inkgrove.store.logs import find_entry, find_log, payloads_of_schema, read_entries, read_logs, register_schema
 from tests.store.postgres import PostgresServer
 from tests.support.federated import Federation, federation, until, wait_for
+from tests.support.identity_worlds import copy_branch
 from tests.support.logs import LogBuilder, key
 from tests.support.nodes import Person
 from tests.support.publishing import create, make_schema, schema_id
@@ -361,6 +364,38 @@ def test_fork_that_one_node_knows_of_is_told_to_the_other(world: World) -> None:
     state = b.store.read(find_log, key(50).public, 1)
     assert state is not None
     assert state.standing.forked_at == 2
+
+
+def test_log_0_arrives_in_all_branches_and_the_same_document_is_in_effect(world: World) -> None:
+    here, there = world.them.nodes["a"].node, world.them.nodes["b"].node
+    world.note("open", access=PUBLIC)
+    sync(there, "jane.a.ink")
+    secret = here.secret_key(world.jane.key)
+    held_log = here.store.read(read_entries, world.jane.key, 0)
+    trunk = LogBuilder(secret, 0)
+    trunk.entries, trunk.payloads = [item.entry for item in held_log], [item.payload or b"" for item in held_log]
+    named = IdentityDocument("jane.a.ink", "https://jane.a.ink", controller=key(9).public)
+    trunk.append(encode_message(named))
+    branch = copy_branch(trunk, len(trunk.entries))
+    trunk.append(encode_message(replace(named, name="first host")))
+    for name in ("second host", "and again"):
+        branch.append(encode_message(replace(named, name=name)))
+    here.store.ingest(_items(trunk))
+    there.store.ingest(_items(trunk))
+    here.store.ingest(_items(branch))
+    for node in (here, there):
+        node.database.write(lambda connection: apply_identity_log(connection, world.jane.key))
+    assert document_of(there, world.jane).name == "first host"
+    sync(there, "jane.a.ink")
+    kept = [
+        {item.hash: item.payload for item in node.store.read(read_entries, world.jane.key, 0)} for node in (here, there)
+    ]
+    assert kept[0] == kept[1]
+    assert document_of(here, world.jane).name == document_of(there, world.jane).name == "and again"
+
+
+def document_of(node: Node, person: Person) -> IdentityDocument:
+    return node.database.read(lambda connection: read_newest_document(connection, PublicKey(person.key)))[1]
 
 
 def test_large_log_comes_in_several_answers_and_goes_on_after_an_interruption(world: World) -> None:

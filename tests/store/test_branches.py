@@ -13,6 +13,7 @@ from inkgrove.core import Entry, Hash, HeldEntry, decode_entry, hash_yamf, verif
 from inkgrove.core.limits import MAX_BRANCH_ENTRIES
 from inkgrove.messages import Access, Create, Delete, RevokedLog, SchemaVersion, Update, decode_if_valid, encode_message
 from inkgrove.node.identity import apply_identity_logs_since
+from inkgrove.reference.control import judge_control
 from inkgrove.reference.logs import Log, gather_logs, without_revoked
 from inkgrove.store.db import public_instances
 from inkgrove.store.federation import read_held_entries, update_public_index
@@ -231,7 +232,7 @@ class _World:
 def _expected(store: LogStore, world: _World) -> Log | None:
     logs = [world.log, world.revoking.claim, world.revoking.documents]
     held = [item for log in logs for item in held_of(store, log)]
-    return without_revoked(gather_logs(held)).get((world.log.secret.public, 1))
+    return without_revoked(gather_logs(held), judge_control(held).ends).get((world.log.secret.public, 1))
 
 
 def _check(store: LogStore, world: _World) -> None:

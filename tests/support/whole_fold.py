@@ -8,6 +8,7 @@ from inkgrove.core import Hash, HeldEntry
 from inkgrove.core.errors import Forked, InvalidSince
 from inkgrove.messages import SchemaId
 from inkgrove.reference import ReferenceView
+from inkgrove.reference.control import judge_control
 from inkgrove.reference.logs import Log, gather_logs, without_revoked
 from inkgrove.schema import LogFold, LogMessage, ViewDefinition, fold_log, fold_schema
 
@@ -17,7 +18,8 @@ Comparable = dict[SchemaId | None, dict[str, Any]]
 def _gather(held: Iterable[HeldEntry]) -> dict[tuple[bytes, int], tuple[Log, list[LogMessage]]]:
     """Which messages there are is the store's to say, not the fold's: here the oracle says it."""
     result: dict[tuple[bytes, int], tuple[Log, list[LogMessage]]] = {}
-    for key, log in without_revoked(gather_logs(held)).items():
+    entries = list(held)
+    for key, log in without_revoked(gather_logs(entries), judge_control(entries).ends).items():
         payloads = {item.signed.hash: item.payload for item in log.held}
         messages = [
             LogMessage(item.seq_num, item.hash, payloads[item.hash], _invalid_code(log, item.seq_num))

@@ -58,6 +58,7 @@ from inkgrove.core.verify import (
     verify_payload,
     verify_signed,
 )
+from inkgrove.core.words import parse_words, render_words
 
 __all__ = [
     "KEY_BYTES",
@@ -100,6 +101,8 @@ __all__ = [
     "parse_hash",
     "parse_public_key",
     "parse_secret_key",
+    "parse_words",
+    "render_words",
     "require_strict_rule",
     "shortest_path",
     "sign_entry",

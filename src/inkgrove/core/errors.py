@@ -133,6 +133,18 @@ class KeysError(InkgroveError):
 
     codes = (
         ErrorCode("key.bad-key", 422, "A key is not 32 bytes (64 hex characters)."),
+        ErrorCode(
+            "key.wrong-word",
+            422,
+            "One of the 24 words is not in the list of words.",
+            "The message says which one, and what it may have been; look at the paper again.",
+        ),
+        ErrorCode(
+            "key.bad-words",
+            422,
+            "There are not 24 words, or their checksum is wrong.",
+            "Check that none is missing, doubled or exchanged with its neighbour.",
+        ),
         ErrorCode("key.mismatch", 422, "The secret key does not belong to the author of the log."),
         ErrorCode(
             "key.unfit-library",

@@ -4,7 +4,7 @@ docs/protocol.md sections 2 and 7. The order in which the entries come, and how 
 keys have signed after the last entry that counts, or outside of the branch that is pinned, is left out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from inkgrove.core import (
@@ -14,7 +14,6 @@ from inkgrove.core import (
     SignedEntry,
     check_storable,
     find_fork,
-    identity_of,
     lipmaa,
     verify_log,
     verify_payload,
@@ -23,9 +22,7 @@ from inkgrove.core.errors import InkgroveError, IntegerTooLarge, PayloadHashMism
 from inkgrove.messages import (
     Create,
     Delete,
-    IdentityDocument,
     InstanceRef,
-    KeyOf,
     Message,
     RevokedLog,
     SchemaId,
@@ -184,37 +181,16 @@ def schema_of_message(held: HeldMessage, log: Log) -> SchemaId | None:
     return find_log_schema(log)
 
 
-def without_revoked(logs: dict[LogKey, Log]) -> dict[LogKey, Log]:
-    """Return the logs without what does not count of revoked keys: behind the last entry, or beside a pinned branch."""
-    ends: dict[PublicKey, dict[int, RevokedLog]] = {}
-    for (author, log_id), log in logs.items():
-        if log_id == 0:
-            ends.update(_revoked_by(author, log, logs))
+def without_revoked(logs: dict[LogKey, Log], ends: Mapping[PublicKey, Iterable[RevokedLog]]) -> dict[LogKey, Log]:
+    """Return the logs without what does not count of ended keys: behind the last entry, or beside a pinned branch.
+
+    `ends` has the ended keys, each with the logs that count in part (section 7.2.6).
+    """
+    listed = {(key, end.log_id): end for key, some in ends.items() for end in some}
     return {
-        key: log if key[1] == 0 or key[0] not in ends else _cut(log, ends[key[0]].get(key[1], RevokedLog(key[1], 0)))
+        key: log if key[1] == 0 or key[0] not in ends else _cut(log, listed.get(key, RevokedLog(key[1], 0)))
         for key, log in logs.items()
     }
-
-
-def _revoked_by(author: PublicKey, log: Log, logs: dict[LogKey, Log]) -> dict[PublicKey, dict[int, RevokedLog]]:
-    """The keys that the newest document in log 0 of a first key revokes, if they say themselves that they are its."""
-    if _claimed(log) is not None:
-        return {}
-    documents = [message.content for _, message in sorted(log.valid.items())]
-    newest = next((item for item in reversed(documents) if isinstance(item, IdentityDocument)), None)
-    if newest is None:
-        return {}
-    return {
-        item.key: {end.log_id: end for end in item.revoked}
-        for item in newest.keys
-        if item.revoked is not None and item.key != author and _claimed(logs.get((item.key, 0))) == identity_of(author)
-    }
-
-
-def _claimed(log: Log | None) -> bytes | None:
-    """The identity that a further key says it belongs to."""
-    first = log.valid.get(1) if log is not None else None
-    return first.content.identity if first is not None and isinstance(first.content, KeyOf) else None
 
 
 def _cut(log: Log, end: RevokedLog) -> Log:

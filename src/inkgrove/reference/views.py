@@ -10,6 +10,7 @@ from dataclasses import replace
 from inkgrove.core import Hash, HeldEntry
 from inkgrove.messages import SchemaId, SchemaMigration
 from inkgrove.messages.cbor import Value
+from inkgrove.reference.control import judge_control
 from inkgrove.reference.instances import ReferenceInstance, judge_log
 from inkgrove.reference.live_path import LiveSchema, live_schema
 from inkgrove.reference.logs import (
@@ -78,7 +79,8 @@ def fold_views(held: Iterable[HeldEntry], registered: Collection[SchemaId] | Non
     None registers every schema that a held schema log defines, or that a well-formed instance message or a relation
     field names: nothing waits for an administrator.
     """
-    logs = without_revoked(gather_logs(held))
+    entries = list(held)
+    logs = without_revoked(gather_logs(entries), judge_control(entries).ends)
     by_hash = verified_by_hash(logs)
     names = _all_schemas(logs) if registered is None else set(registered)
     schemas = {name: live_schema(know_schema(logs.get((name.author, name.log_id))), names) for name in sorted(names)}

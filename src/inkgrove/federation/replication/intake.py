@@ -59,7 +59,14 @@ def find_missing(node: Node, logs: Collection[LogHeight]) -> list[Want]:
     def work(connection: Connection) -> list[Want]:
         wants = []
         for log in sorted(logs, key=lambda log: log.log_id != IDENTITY_LOG):
-            ranges = find_missing_ranges(connection, log.author, log.log_id, log.height, most=_RANGES_OF_LOG)
+            ranges = find_missing_ranges(
+                connection,
+                log.author,
+                log.log_id,
+                log.height,
+                most=_RANGES_OF_LOG,
+                is_forked=log.proof is not None,
+            )
             if ranges:
                 wants.append(Want(log.author, log.log_id, ranges))
         return wants

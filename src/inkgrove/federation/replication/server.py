@@ -24,6 +24,7 @@ from inkgrove.messages import (
     decode_delivery,
 )
 from inkgrove.node.errors import ViewError
+from inkgrove.node.identity import IDENTITY_LOG, apply_identity_log
 from inkgrove.node.publishing import queue_news
 from inkgrove.node.reading import parse_position, render_position
 from inkgrove.node.runtime import Node
@@ -211,6 +212,8 @@ def take_fork_proof(node: Node, first: bytes, second: bytes) -> ForkProof:
     if node.store.read(find_log, proof.author, proof.log_id) is None:
         raise ViewError("view.unknown-log", f"nothing of log {proof.log_id} of {proof.author} is held here")
     receipts = node.store.ingest([(item, None) for item in signed])
+    if proof.log_id == IDENTITY_LOG:
+        node.database.write(lambda connection: apply_identity_log(connection, proof.author))
     found = node.store.read(find_fork_proof, proof.author, proof.log_id)
     if found is None:
         # Both lie behind what is held of the log, and link to nothing of it.

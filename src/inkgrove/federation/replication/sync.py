@@ -35,7 +35,7 @@ from inkgrove.federation.replication.intake import (
 )
 from inkgrove.federation.replication.server import catch_up
 from inkgrove.messages import MAX_REPLICATION_ENTRIES, Entries, LogHeight, SchemaId, Want
-from inkgrove.node.identity import find_owner
+from inkgrove.node.identity import IDENTITY_LOG, apply_identity_log, find_owner
 from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import (
@@ -281,6 +281,8 @@ class Replicator:
                 for item in prepared
                 if (item.signed.entry.author, item.signed.entry.log_id) in asked
             )
+            for author in sorted(author for author, log_id in asked if log_id == IDENTITY_LOG):
+                self._node.database.write(partial(apply_identity_log, author=author))
 
     # Schemas
 

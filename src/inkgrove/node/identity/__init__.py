@@ -37,8 +37,11 @@ from inkgrove.node.identity.identity_log import (
     apply_identity_log,
     apply_identity_logs_since,
     check_author,
+    find_control,
+    find_document_state,
     find_newest_document,
     find_owner,
+    read_control,
     read_newest_document,
 )
 from inkgrove.node.identity.names import (
@@ -118,6 +121,8 @@ __all__ = [
     "count_registration",
     "create_identity",
     "decide_relation",
+    "find_control",
+    "find_document_state",
     "find_newest_document",
     "find_own_name_holder",
     "find_owner",
@@ -142,6 +147,7 @@ __all__ = [
     "parse_scope",
     "parse_scopes",
     "read_adoption",
+    "read_control",
     "read_newest_document",
     "record_access",
     "record_sign_in",

@@ -1,18 +1,30 @@
-"""Log 0: the identity document, and which keys belong to an identity (docs/protocol.md section 7).
+"""Log 0: the identity document, and which keys belong to an identity (docs/protocol.md section 7.2).
 
-A further key counts only if the newest document lists it and entry 1 of its own log 0 says `key-of`. Everything here is
-derived from the logs; the tables only remember it. Call `apply_identity_log` in the transaction that has taken in an
-entry of a log 0, and `check_author` before one of any log is taken in.
+The rules are in `inkgrove.messages.control`; here log 0 is read from the store for them, and what they decide is
+remembered in tables. Everything is derived from the logs. Call `apply_identity_log` in the transaction that has taken
+in an entry of a log 0, and `check_author` before one of any log is taken in.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
-from inkgrove.core import IdentityId, PublicKey, identity_of
+from inkgrove.core import Hash, IdentityId, PublicKey, identity_of
 from inkgrove.core.errors import KeyRevoked
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages import IdentityDocument, IdentityMessage, KeyOf, decode_if_valid
+from inkgrove.messages import (
+    Control,
+    DocumentState,
+    IdentityDocument,
+    IdentityLogEntry,
+    KeyOf,
+    SignedDocument,
+    claimed_identities,
+    decide_control,
+    decode_if_valid,
+    judge_document,
+)
 from inkgrove.node.errors import IdentityError, UnknownIdentity
 from inkgrove.store.db import Connection, encode_log_key
 from inkgrove.store.federation import find_remote_identity, forget_remote_identity, newest_node_key
@@ -20,6 +32,8 @@ from inkgrove.store.logs import (
     Offset,
     StoredEntry,
     authors_since,
+    find_entry,
+    find_log,
     lock_logs,
     read_entries,
     read_newest_entries,
@@ -47,46 +61,112 @@ IDENTITY_LOG: Final = 0
 _CHUNK: Final = 20
 
 
-def read_newest_document(connection: Connection, first_key: PublicKey) -> tuple[int, IdentityDocument]:
-    """Return what `find_newest_document` does; raises `UnknownIdentity` if no document is held."""
-    found = find_newest_document(connection, first_key)
+class StoredIdentityLog:
+    """Log 0 of a key as the store holds it, in all branches; a `HeldIdentityLog`."""
+
+    def __init__(self, connection: Connection, author: PublicKey) -> None:
+        self._connection = connection
+        self._author = author
+        log = find_log(connection, author, IDENTITY_LOG)
+        self.forked_at: int | None = None
+        self.lied_at: int | None = None
+        self.ended_at: int | None = None
+        if log is not None:
+            self.forked_at, self.lied_at = log.standing.forked_at, log.standing.lied_at
+            self.ended_at = log.standing.ended_at
+
+    def first_entries(self) -> list[IdentityLogEntry]:
+        """Return every entry 1 that is held."""
+        return [_identity_entry(item) for item in read_entries(self._connection, self._author, IDENTITY_LOG, 1, 1)]
+
+    def newest_first(self, below: int | None) -> Iterator[IdentityLogEntry]:
+        """Yield the entries below a sequence number, or all, by descending sequence number and hash."""
+        before: tuple[int, bytes] = (MAX_STORED_INTEGER if below is None else below - 1, _ABOVE_EVERY_HASH)
+        count = 1  # what is looked for is the last entry almost always, and each may be large
+        while some := read_newest_entries(self._connection, self._author, IDENTITY_LOG, before, count):
+            yield from map(_identity_entry, some)
+            before, count = (some[-1].entry.seq_num, some[-1].hash), min(2 * count, _CHUNK)
+
+    def find(self, entry_hash: Hash) -> IdentityLogEntry | None:
+        """Return the entry with this hash, if it is one of this log and held."""
+        found = find_entry(self._connection, entry_hash)
+        is_here = found is not None and (found.entry.author, found.entry.log_id) == (self._author, IDENTITY_LOG)
+        return _identity_entry(found) if found is not None and is_here else None
+
+
+_ABOVE_EVERY_HASH: Final = b"\xff"
+"""Greater than every hash: those begin with a zero byte."""
+
+
+def _identity_entry(stored: StoredEntry) -> IdentityLogEntry:
+    message = decode_if_valid(stored.payload)
+    said = message if isinstance(message, IdentityDocument | KeyOf) else None
+    return IdentityLogEntry(stored.entry, stored.hash, said, stored.payload is not None)
+
+
+def find_control(connection: Connection, first_key: PublicKey) -> Control | None:
+    """Find the document in effect of an identity and the states of its keys; None if no document of it is held."""
+    return decide_control(first_key, cache(lambda author: StoredIdentityLog(connection, author)))
+
+
+def read_control(connection: Connection, first_key: PublicKey) -> Control:
+    """Return what `find_control` does; raises `UnknownIdentity` if no document is held."""
+    found = find_control(connection, first_key)
     if found is None:
         raise UnknownIdentity(f"no document of the key {first_key} is held", author=str(first_key))
     return found
 
 
+def read_newest_document(connection: Connection, first_key: PublicKey) -> tuple[int, IdentityDocument]:
+    """Return what `find_newest_document` does; raises `UnknownIdentity` if no document is held."""
+    current = read_control(connection, first_key).current
+    return current.seq_num, current.document
+
+
 def find_newest_document(connection: Connection, first_key: PublicKey) -> tuple[int, IdentityDocument] | None:
-    """Return the newest valid document in log 0 of a first key, with its sequence number; None if none is held."""
-    before, count = MAX_STORED_INTEGER, 1  # it is the last entry almost always, and each may be large
-    while some := read_newest_entries(connection, first_key, IDENTITY_LOG, before, count):
-        for seq_num, message in _messages(some):
-            if isinstance(message, IdentityDocument):
-                return seq_num, message
-        before, count = some[-1].entry.seq_num, min(2 * count, _CHUNK)
-    return None
+    """Return the document in effect, with the sequence number of its entry; None if none is held."""
+    found = find_control(connection, first_key)
+    return None if found is None else (found.current.seq_num, found.current.document)
+
+
+def find_document_state(connection: Connection, entry_hash: Hash) -> DocumentState | None:
+    """Return the state of an `identity` message by the hash of its entry; None if it is none, or says nothing."""
+    stored = find_entry(connection, entry_hash)
+    message = None if stored is None else decode_if_valid(stored.payload)
+    if stored is None or stored.entry.log_id != IDENTITY_LOG or not isinstance(message, IdentityDocument):
+        return None
+    author = stored.entry.author
+    log = StoredIdentityLog(connection, author)
+    owners = claimed_identities(log)
+    first_key = _first_key_of(connection, owners.pop()) if len(owners) == 1 else author
+    control = None if first_key is None else find_control(connection, first_key)
+    under = None if message.under is None else find_entry(connection, message.under)
+    item = SignedDocument(author, stored.entry.seq_num, stored.hash, message)
+    return judge_document(item, log, control, is_under_readable=under is not None and under.payload is not None)
+
+
+def _first_key_of(connection: Connection, identity: IdentityId) -> PublicKey | None:
+    """The first key of an identity, once a document of it is held."""
+    return next((key for key in keys_of(connection, identity) if identity_of(key) == identity), None)
 
 
 def find_identity_of_key(connection: Connection, author: PublicKey) -> IdentityId | None:
-    """Return the identity that a further key names in entry 1 of its log 0."""
-    for _, message in _messages(read_entries(connection, author, IDENTITY_LOG, 1, 1)):
-        if isinstance(message, KeyOf):
-            return message.identity
-    return None
-
-
-def _messages(entries: Iterable[StoredEntry]) -> Iterator[tuple[int, IdentityMessage]]:
-    for stored in entries:
-        message = decode_if_valid(stored.payload) if stored.refusal is None else None
-        if isinstance(message, IdentityDocument | KeyOf):
-            yield stored.entry.seq_num, message
+    """Return the identity that a further key names in every entry 1 of its log 0."""
+    log = StoredIdentityLog(connection, author)
+    said = [item.message for item in log.first_entries()]
+    named = claimed_identities(log)
+    return named.pop() if len(named) == 1 and all(isinstance(message, KeyOf) for message in said) else None
 
 
 def check_author(connection: Connection, author: PublicKey, log_id: int, seq_num: int) -> IdentityId | None:
-    """Return whose entry this is, if that is known; raises `KeyRevoked` behind the last entry of a revoked key."""
+    """Return whose entry this is, if that is known; raises `KeyRevoked` behind the last entry of a revoked key.
+
+    Log 0 has no such end: what a former controller says there is judged by section 7.2.4.
+    """
     status = find_key_status(connection, author)
     if status is None:
         return None
-    if status.ends is not None and seq_num > (last := status.ends.get(log_id, 0)):
+    if log_id != IDENTITY_LOG and status.ends is not None and seq_num > (last := status.ends.get(log_id, 0)):
         raise KeyRevoked(
             f"the key {author} was revoked: of its log {log_id} only what is up to entry {last} counts",
             author=author,
@@ -114,13 +194,13 @@ def apply_identity_log(connection: Connection, author: PublicKey, *, is_ours: bo
 
     `is_ours`: it is a document that this node has just taken for its own, by `check_document`.
     """
-    claimed = find_identity_of_key(connection, author)
-    if claimed is None:
-        _apply_document(connection, author, is_ours=is_ours)
-        return
-    for first_key in keys_of(connection, claimed):
-        if identity_of(first_key) == claimed:
-            _apply_document(connection, first_key, is_ours=False)
+    claimed = claimed_identities(StoredIdentityLog(connection, author))
+    if not claimed:
+        _apply_control(connection, author, is_ours=is_ours)
+    for identity in sorted(claimed):
+        first_key = _first_key_of(connection, identity)
+        if first_key is not None:
+            _apply_control(connection, first_key, is_ours=is_ours)
 
 
 def apply_identity_logs_since(connection: Connection, offset: Offset) -> None:
@@ -129,46 +209,50 @@ def apply_identity_logs_since(connection: Connection, offset: Offset) -> None:
         apply_identity_log(connection, author)
 
 
-def _apply_document(connection: Connection, first_key: PublicKey, *, is_ours: bool) -> None:
+def _apply_control(connection: Connection, first_key: PublicKey, *, is_ours: bool) -> None:
     identity = identity_of(first_key)
     # Waits for a transaction with a newer document, whose keys must not be overwritten by those of an older one.
     lock_logs.rows(connection, [encode_log_key(first_key, IDENTITY_LOG)])
-    found = find_newest_document(connection, first_key)
-    if found is None:
-        return
-    _, document = found
-    put_key(connection, first_key, identity)
-    counted = {first_key}
-    for item in document.keys:
-        if item.key != first_key and find_identity_of_key(connection, item.key) == identity:
-            put_key(connection, item.key, identity)
-            set_key_ends(connection, item.key, item.revoked)
-            counted.add(item.key)
-    remove_keys(connection, set(keys_of(connection, identity)) - counted)
+    control = find_control(connection, first_key)
+    known = set(keys_of(connection, identity))
+    # Without a document nobody but the first key belongs to it: the log was forked before a controller was named.
+    ends = control.ends if control is not None else {}
+    belonging = {key for key, state in control.keys.items() if state.belongs} if control is not None else {first_key}
+    for key in sorted(belonging):
+        if control is not None:
+            put_key(connection, key, identity)
+        status = find_key_status(connection, key)
+        if key in ends or (status is not None and status.ends is not None):
+            set_key_ends(connection, key, ends.get(key))
+    remove_keys(connection, known - belonging)
     hosted = find_identity(connection, identity)
-    if hosted is None:
+    if hosted is None or control is None:
         return
-    if hosted.fqdn != document.fqdn:
-        hosted = _apply_name(connection, hosted, document.fqdn)
-    _apply_home(connection, hosted, document, is_ours=is_ours)
+    if hosted.fqdn != control.document.fqdn:
+        hosted = _apply_name(connection, hosted, control)
+    _apply_home(connection, hosted, control, is_ours=is_ours)
 
 
-def _apply_home(connection: Connection, hosted: HostedIdentity, document: IdentityDocument, *, is_ours: bool) -> None:
-    """Note whether a hosted identity lives here: its newest document names this node, under the name it has here.
+def _apply_home(connection: Connection, hosted: HostedIdentity, control: Control, *, is_ours: bool) -> None:
+    """Note whether a hosted identity lives here: its document names this node, under the name it has here.
 
-    Whose key this node keeps has not moved: nobody else could have signed that. Who was found on another node under
-    the very name that it has here has.
+    Whose first key this node keeps has not moved: nobody else could have signed that. Who was found on another node
+    under the very name that it has here has, unless the document was signed here.
     """
-    endpoint, is_here = hosted.endpoint, True
+    endpoint, is_here, document = hosted.endpoint, True, control.document
     if is_ours:
         forget_remote_identity(connection, hosted.id)
         endpoint = document.endpoint
-    else:
+    elif sealed_key(connection, hosted.key) is None:
         is_named = document.fqdn == hosted.fqdn and endpoint in (None, document.endpoint)
-        is_kept = sealed_key(connection, hosted.key) is not None
-        is_here = is_kept or (is_named and not _is_found_elsewhere(connection, hosted.id))
+        is_here = is_named and (_is_signed_here(connection, control) or not _is_found_elsewhere(connection, hosted.id))
     if (endpoint, is_here) != (hosted.endpoint, hosted.lives_here):
         set_home(connection, hosted.id, endpoint, lives_here=is_here)
+
+
+def _is_signed_here(connection: Connection, control: Control) -> bool:
+    """Whether this node keeps the key that has signed the document."""
+    return sealed_key(connection, control.current.author) is not None
 
 
 def _is_found_elsewhere(connection: Connection, identity: IdentityId) -> bool:
@@ -177,15 +261,16 @@ def _is_found_elsewhere(connection: Connection, identity: IdentityId) -> bool:
     return known is not None and (own is None or known.node_key != own[0])
 
 
-def _apply_name(connection: Connection, hosted: HostedIdentity, fqdn: str) -> HostedIdentity:
+def _apply_name(connection: Connection, hosted: HostedIdentity, control: Control) -> HostedIdentity:
     """Serve a hosted identity under the name in its newest document, if it is theirs; the one so far is left anyway.
 
     Documents come in by many ways, also from other nodes: one alone gives nobody a name here. What this node signed
     itself it has decided before, in a past that a restored home does not remember.
     """
+    fqdn = control.document.fqdn
     record = find_name(connection, fqdn)
     is_theirs = record is not None and record.identity == hosted.id and record.left_at is None
-    if record is None and sealed_key(connection, hosted.key) is not None:
+    if record is None and _is_signed_here(connection, control):
         lock_fqdn(connection, fqdn)
         if find_name(connection, fqdn) is None:  # nobody has taken it while this transaction waited
             put_name(connection, NameRecord(fqdn, hosted.id, False, 0, None))

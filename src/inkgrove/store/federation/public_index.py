@@ -233,6 +233,8 @@ _OPEN_KINDS: Final = ("schema-meta", "schema-migration", "schema-revert", "ident
 
 _MOST_COUNTED: Final = 10_000
 """How many payloads are counted for a page of logs: what it costs does not grow with the logs."""
+_MOST_BRANCHES: Final = 20
+"""How many entries of log 0 at one sequence number are offered, besides the first: more is no accident."""
 _MOST_RUNS: Final = 500
 """Each run brings a pool of its own: this bounds how much comes beside what was counted."""
 
@@ -285,7 +287,9 @@ def offered_logs(
     states = [log_state(row) for row in rows]
     found = {(state.author, state.log_id): state for state in states}
     # The identities of those who have something to offer come with it.
-    log0s = find_logs(connection, {encode_log_key(state.author, 0) for state in states})
+    log0s = find_logs(
+        connection, {encode_log_key(author, 0) for author in _with_kin(connection, {s.author for s in states})}
+    )
     found |= {(state.author, 0): state for state in log0s.values() if (state.author, 0) not in found}
     counts = _count_payloads(connection, [state.id for state in found.values()], now)
     proofs = find_fork_proofs(connection, [state.id for state in found.values()])
@@ -352,11 +356,18 @@ def read_offered(
         return NO_OFFERED_ENTRIES
     is_whole = _is_offered_whole(connection, log, now)
     rows: dict[int, tuple[bytes, bytes | None]] = {}
+    branches: dict[int, list[tuple[bytes, bytes | None]]] = {}
     size, stopped_at = 0, None
     for first, last in ranges:
         found = _rows(connection, log, max(first, after + 1), last, is_whole=is_whole, now=now)
         for seq_num, encoded, payload in found:
             weight = len(encoded) + len(payload or b"")
+            if seq_num in rows:  # of log 0 all branches are given, those at one sequence number together
+                others = branches.setdefault(seq_num, [])
+                if len(others) < _MOST_BRANCHES:
+                    others.append((encoded, payload))
+                    size += weight
+                continue
             if rows and (len(rows) >= most or size + weight > most_bytes):
                 stopped_at = max(rows)
                 break
@@ -377,7 +388,8 @@ def read_offered(
         for seq_num, encoded in read_entry_bytes(connection, log.id, lacking).items():
             rows[seq_num] = encoded, None
             size += len(encoded)
-    return OfferedEntries([rows[seq_num] for seq_num in sorted(rows)], size, stopped_at)
+    ordered = [item for seq_num in sorted(rows) for item in (rows[seq_num], *branches.get(seq_num, ()))]
+    return OfferedEntries(ordered, size, stopped_at)
 
 
 def _is_offered_whole(connection: Connection, log: LogState, now: int) -> bool:
@@ -387,10 +399,23 @@ def _is_offered_whole(connection: Connection, log: LogState, now: int) -> bool:
         return True
     if log.log_id != 0:
         return False
-    # Log 0 of somebody elsewhere goes with what else of theirs is on offer.
-    first, last = encode_log_key(log.author, 1), encode_log_key(log.author, MAX_STORED_INTEGER)
-    others = select(logs.c.id).where(logs.c.name.between(first, last), or_(_is_schema_log(), of_author)).limit(1)
-    return connection.scalar(others) is not None
+    # Log 0 of somebody elsewhere goes with what else of theirs is on offer, by whichever of their keys.
+    for author in sorted(_with_kin(connection, {log.author})):
+        first, last = encode_log_key(author, 1), encode_log_key(author, MAX_STORED_INTEGER)
+        others = select(logs.c.id).where(logs.c.name.between(first, last), or_(_is_schema_log(), of_author)).limit(1)
+        if connection.scalar(others) is not None:
+            return True
+    return False
+
+
+def _with_kin(connection: Connection, authors: Collection[PublicKey]) -> set[PublicKey]:
+    """The authors, and all other keys of the identities that they belong to: a document is proved by several logs."""
+    own, kin = identity_keys.alias(), identity_keys.alias()
+    found = {PublicKey(author) for author in authors}
+    for some in in_lists(authors):
+        query = select(kin.c.author).join_from(own, kin, kin.c.identity == own.c.identity).where(own.c.author.in_(some))
+        found |= {PublicKey(author) for author in connection.scalars(query)}
+    return found
 
 
 def _is_offered_partly(connection: Connection, log: LogState, now: int) -> bool:
@@ -400,11 +425,15 @@ def _is_offered_partly(connection: Connection, log: LogState, now: int) -> bool:
 def _rows(
     connection: Connection, log: LogState, first: int, last: int, *, is_whole: bool, now: int
 ) -> Iterator[tuple[int, bytes, bytes | None]]:
-    """Valid entries between two sequence numbers: all of a log that is offered whole, else of public instances."""
+    """Valid entries between two sequence numbers: all of a log that is offered whole, else of public instances.
+
+    Of log 0 those of all branches.
+    """
     standing = log.standing
-    if standing.invalid_from is not None:
-        last = min(last, standing.invalid_from - 1)
-    if standing.last_counted is not None:
+    invalid_from = standing.lied_at if log.log_id == 0 else standing.invalid_from
+    if invalid_from is not None:
+        last = min(last, invalid_from - 1)
+    if standing.last_counted is not None and (log.log_id > 0 or standing.forked_at is None):
         last = min(last, standing.last_counted)
     is_public = and_(
         public_instances.c.log == entries.c.log,
@@ -420,7 +449,9 @@ def _rows(
     else:
         query = select(*columns, entries.c.payload).join_from(entries, public_instances, is_public)
         query = query.where(entries.c.payload.is_not(None), entries.c.code.is_(None))
-    query = query.where(entries.c.log == log.id, entries.c.seq_num.between(first, last)).order_by(entries.c.seq_num)
+    query = query.where(entries.c.log == log.id, entries.c.seq_num.between(first, last)).order_by(
+        entries.c.seq_num, entries.c.hash
+    )
     with connection.execution_options(yield_per=500).execute(query) as found:
         for row in found:
             yield row[0], row[1], row[2]
@@ -455,15 +486,17 @@ def _runs(seq_nums: Sequence[int]) -> Iterator[SeqNumRange]:
 
 
 def find_missing_ranges(
-    connection: Connection, author: PublicKey, log_id: int, height: int, *, most: int
+    connection: Connection, author: PublicKey, log_id: int, height: int, *, most: int, is_forked: bool = False
 ) -> list[SeqNumRange]:
     """The sequence numbers up to a height whose payloads never came; those that came and were dropped are left out.
 
-    If there are more ranges than `most`, the last one covers all the rest. While the pin of a log does not decide, the
-    path from it to entry 1 is among them, also where entries of other branches are held.
+    If there are more ranges than `most`, the last one covers all the rest. `is_forked`: the other side has a proof that
+    the log is forked; then of log 0 everything is asked for, since it may have branches that are not held here. While
+    the pin of a log does not decide, the path from it to entry 1 is among them, also where entries of other branches
+    are held.
     """
     log = find_log(connection, author, log_id)
-    if log is None:
+    if log is None or (log_id == 0 and (is_forked or log.standing.forked_at is not None)):
         return [(1, height)] if height else []
     path: list[SeqNumRange] = []
     if (last_counted := log.standing.revoked_after) is not None:

@@ -2,8 +2,8 @@
 
 The store keeps an entry if it is verified (a path of held entries leads to entry 1), or as evidence if it contradicts
 what held entries claim. So below the earliest fork all held claims agree, and one claim per sequence number is enough
-to judge the next entry by. Of what lies in the forked part of a log more is kept, for its owner may pin a branch, and
-behind a lie deletes. What is kept is worth exactly what `core.log.verify_log` says of the same set.
+to judge the next entry by. Of what lies in the forked part of a log more is kept, for its owner may pin a branch; of
+log 0 all branches; behind a lie deletes. What is kept is worth exactly what `core.log.verify_log` says of the same set.
 
 If a pin decides which branch of the log counts (section 7.2), what its entries link to joins them, and everything else
 is kept beside them, as long as there is room.
@@ -187,9 +187,10 @@ def decide_ingest(state: LogIngestState, item: PreparedItem, *, must_be_next: bo
     refusal_by_log = state.standing.refusal(seq_num)
     if refusal_by_log is not None:
         # A delete counts in every branch of a log, and behind a lie, whatever of it came first.
-        is_kept = not state.standing.is_behind_end(seq_num) and (
-            item.is_delete or signed.hash in state.wanted or (isinstance(refusal_by_log, Forked) and state.room > 0)
-        )
+        is_kept = not state.standing.is_behind_end(seq_num) and (item.is_delete or signed.hash in state.wanted)
+        if isinstance(refusal_by_log, Forked):
+            # Log 0 is held in all branches: which of them counts is for section 7.2 to say.
+            is_kept |= _is_linked(state, item) if state.log_id == 0 else state.room > 0
         status = IngestStatus.EVIDENCE if is_kept else IngestStatus.REFUSED
         return Decision(status, refusal_by_log, is_kept, is_kept and has_payload)
     if seq_num > 1 and not _has_path(state, item):
@@ -221,6 +222,11 @@ def _has_path(state: LogIngestState, item: PreparedItem) -> bool:
         if claim is not None and claim.is_held:
             return True
     return False
+
+
+def _is_linked(state: LogIngestState, item: PreparedItem) -> bool:
+    """Whether it is an entry 1, or links to an entry that is held in whichever branch."""
+    return item.signed.entry.seq_num == 1 or any(claimed in state.known for _, claimed in item.claims[1:])
 
 
 def _decide_pinned(state: LogIngestState, item: PreparedItem) -> Decision:

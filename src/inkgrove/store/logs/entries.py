@@ -178,10 +178,12 @@ def read_entries(
 
 
 def read_newest_entries(
-    connection: Connection, author: PublicKey, log_id: int, before: int, most: int
+    connection: Connection, author: PublicKey, log_id: int, below: tuple[int, bytes], most: int
 ) -> list[StoredEntry]:
-    """Read the last entries below a sequence number whose payloads are held, newest first; a log may have gaps."""
-    rows = _newest.rows(connection, name=encode_log_key(author, log_id), before=before, most=most)
+    """Read the last entries below a sequence number and hash, newest first and evidence included."""
+    seq_num, entry_hash = below
+    name = encode_log_key(author, log_id)
+    rows = _newest.rows(connection, name=name, below=seq_num, hash=entry_hash, most=most)
     return [_stored_entry(row) for row in rows]
 
 
@@ -196,11 +198,8 @@ _entries: Final = Compiled(
 )
 _newest: Final = Compiled(
     lambda _: (
-        _STORED.where(
-            logs.c.name == bindparam("name"),
-            entries.c.seq_num < bindparam("before"),
-            entries.c.payload.is_not(None),
-        )
+        _STORED.where(logs.c.name == bindparam("name"), entries.c.seq_num <= bindparam("below"))
+        .where(or_(entries.c.seq_num < bindparam("below"), entries.c.hash < bindparam("hash")))
         .order_by(entries.c.seq_num.desc(), entries.c.hash.desc())
         .limit(bindparam("most"))
     )
