@@ -26,7 +26,6 @@ from inkgrove.messages import (
     IdentityDocument,
     KeyOf,
     Message,
-    RevokedLog,
     Unset,
     adoption_claim,
     decode_message,
@@ -49,16 +48,7 @@ from inkgrove.node.identity.sessions import hash_password
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import find_remote_identity, use_nonce
-from inkgrove.store.logs import (
-    by_log,
-    find_log,
-    heights_of,
-    ingest_batch,
-    prepare_items,
-    read_entries,
-    read_hashes,
-    read_next_entry,
-)
+from inkgrove.store.logs import by_log, find_log, find_pins, ingest_batch, prepare_items, read_entries, read_next_entry
 from inkgrove.store.node import HostedIdentity, add_identity, find_identity, leave_name, list_identities, lock_keys
 
 # Challenges, which a client signs to prove the key of an identity that it brings (docs/protocol.md section 7.8). A
@@ -385,11 +375,11 @@ def add_key(node: Node, identity: IdentityId, signed: SignedMessage, label: str 
 
 
 def revoke_key(node: Node, identity: IdentityId, key: PublicKey) -> IdentityRecord:
-    """Let nothing more of a further key count than what is held of it now."""
+    """Let nothing more of a further key count than what is held of it now, whatever is signed with it later."""
 
     def edit(connection: Connection, document: IdentityDocument) -> IdentityDocument:
         require_listed_key(document, key)
-        ends = _ends_of_key(connection, key)
+        ends = tuple(find_pins(connection, key))
         keys = (
             replace(item, revoked=ends) if item.key == key and item.revoked is None else item for item in document.keys
         )
@@ -402,21 +392,6 @@ def require_listed_key(document: IdentityDocument, key: PublicKey) -> None:
     """Raise `identity.unknown` unless a document lists a key."""
     if all(item.key != key for item in document.keys):
         raise UnknownIdentity(f"the document lists no key {key}")
-
-
-def _ends_of_key(connection: Connection, key: PublicKey) -> tuple[RevokedLog, ...]:
-    """The ends of all logs of a key as they are held now, each pinned by the hash of its last entry.
-
-    An invalid log is not pinned: its deletes behind a fork count (docs/protocol.md section 2.11), and would not behind
-    a pin.
-    """
-    ends = []
-    for log_id, height in sorted(heights_of(connection, key).items()):
-        log = find_log(connection, key, log_id)
-        is_valid = log is not None and log.invalid_from is None
-        pin = read_hashes(connection, log.id, [height]).get(height) if log is not None and is_valid else None
-        ends.append(RevokedLog(log_id, height, pin))
-    return tuple(ends)
 
 
 def edit_document(

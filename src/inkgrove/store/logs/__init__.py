@@ -12,7 +12,7 @@ from inkgrove.store.logs.blob_references import (
     lend_reference,
     put_references,
 )
-from inkgrove.store.logs.branches import read_beside
+from inkgrove.store.logs.branches import find_pins, read_beside
 from inkgrove.store.logs.bulk_ingestion import (
     LogAtVerification,
     LogBatch,
@@ -20,7 +20,7 @@ from inkgrove.store.logs.bulk_ingestion import (
     append_verified,
     find_held_payloads,
 )
-from inkgrove.store.logs.decision import VALID_LOG, IngestStatus, LogValidity
+from inkgrove.store.logs.decision import VALID_LOG, IngestStatus, LogValidity, make_other_branch
 from inkgrove.store.logs.entries import (
     CreateEntry,
     LogRole,
@@ -35,7 +35,6 @@ from inkgrove.store.logs.entries import (
     find_log,
     find_log_of_schema,
     find_logs,
-    heights_of,
     keep_held_hashes,
     next_log_id,
     read_entries,
@@ -185,13 +184,13 @@ __all__ = [
     "find_log_of_schema",
     "find_logs",
     "find_named_entry",
+    "find_pins",
     "find_schema_number",
     "find_schema_of_log",
     "find_unresolved_references",
     "follow_references",
     "has_schema_news",
     "hashes_from",
-    "heights_of",
     "ingest_batch",
     "keep_held_hashes",
     "lend_reference",
@@ -200,6 +199,7 @@ __all__ = [
     "lock_logs",
     "logs_of_schema",
     "logs_without_schema",
+    "make_other_branch",
     "messages_between",
     "messages_of",
     "messages_since",

@@ -21,7 +21,8 @@ from sqlalchemy import Connection, Table, bindparam, delete, func, insert, selec
 
 from inkgrove.core import Entry, Hash, PublicKey, decode_entry, lipmaa
 from inkgrove.core.errors import InkgroveError, OtherBranch
-from inkgrove.messages import Delete, Update, decode_message
+from inkgrove.core.limits import MAX_STORED_INTEGER
+from inkgrove.messages import Delete, RevokedLog, Update, decode_message
 from inkgrove.store.db.connection import CompiledList, execute_many, in_lists, insert_new
 from inkgrove.store.db.log_tables import branch_entries, encode_log_key, entries, fork_proofs, ingests, logs
 from inkgrove.store.db.node_tables import blob_references, public_instances
@@ -31,9 +32,14 @@ from inkgrove.store.logs.entries import StoredEntry
 from inkgrove.store.logs.messages import InstanceKey, create_seqs_from
 from inkgrove.store.logs.positions import IngestKind
 
+_MOST_TIPS: Final = 100
+"""How many branches of a log are looked at to find the one that came first."""
+
 
 class _Held(NamedTuple):
     """An entry of the log, wherever it lies."""
+
+    id: int
 
     hash: Hash
     seq_num: int
@@ -63,8 +69,10 @@ def links_of(entry: Entry) -> tuple[tuple[int, Hash], ...]:
     return tuple((at, link) for at, link in links if link is not None)
 
 
-def settle_branch(connection: Connection, log: int) -> None:
-    """Bring the rows of a log in line with its pin; the log is locked, and `pin` and `revoked_after` are set.
+def settle_branch(connection: Connection, log: int) -> bool:
+    """Bring the rows of a log in line with its pin; returns whether it had to judge all of the log.
+
+    The log is locked, and `pin` and `revoked_after` are set.
 
     Writes what happened to `ingests`: `BRANCH` at the first sequence number where something counts otherwise than
     before, and an `ENTRY` for each row from there on, so that whoever follows looks at all of them again.
@@ -75,13 +83,14 @@ def settle_branch(connection: Connection, log: int) -> None:
         is_pinned = state.pin is not None and _hash_at(connection, log, state.revoked_after) == state.pin
         if is_pinned != state.is_pinned:
             connection.execute(update(logs).where(logs.c.id == log).values(is_pinned=is_pinned))
-        return
+        return False
     branch = read_branch(connection, log, Hash(state.pin), state.revoked_after) if state.pin is not None else None
     if branch is None and not state.is_pinned and state.aside == 0:
-        return
+        return False
     held = {item.hash: item for item in _read_all(connection, log)}
     verdict = _judge_all(held.values()) if branch is None else _judge_branch([held[name] for name in branch])
     _apply(connection, state, held, verdict)
+    return True
 
 
 def _hash_at(connection: Connection, log: int, seq_num: int) -> bytes | None:
@@ -93,7 +102,7 @@ def _hash_at(connection: Connection, log: int, seq_num: int) -> bytes | None:
 
 
 def _columns(table: Table) -> Any:
-    return select(table.c.hash, table.c.seq_num, table.c.encoded, func.length(table.c.payload))
+    return select(table.c.id, table.c.hash, table.c.seq_num, table.c.encoded, func.length(table.c.payload))
 
 
 _rows_called: Final = CompiledList(
@@ -107,10 +116,10 @@ _beside_called: Final = CompiledList(
 
 
 def _held_of(row: Any, *, is_row: bool) -> _Held:
-    entry_hash, seq_num, encoded, size = row
+    number, entry_hash, seq_num, encoded, size = row
     entry = decode_entry(encoded)
     is_lie = size is not None and size != entry.payload_size
-    return _Held(Hash(entry_hash), seq_num, links_of(entry), entry.is_end_of_log, is_lie, is_row)
+    return _Held(number, Hash(entry_hash), seq_num, links_of(entry), entry.is_end_of_log, is_lie, is_row)
 
 
 def _read_all(connection: Connection, log: int) -> Iterator[_Held]:
@@ -322,3 +331,36 @@ def read_beside(connection: Connection, author: PublicKey, log_id: int) -> list[
         StoredEntry(decode_entry(row.encoded), Hash(row.hash), row.payload, OtherBranch.code)
         for row in connection.execute(query)
     ]
+
+
+# Pinning
+
+
+def find_pins(connection: Connection, author: PublicKey) -> list[RevokedLog]:
+    """Find the ends that let all of an author's logs count as far as they are held, each with the hash of its entry.
+
+    Of a forked log the branch that came first is pinned: whoever steals a key comes after its owner.
+    """
+    is_its_own = logs.c.name.between(encode_log_key(author, 0), encode_log_key(author, MAX_STORED_INTEGER))
+    states = connection.execute(select(logs).where(is_its_own, logs.c.height > 0).order_by(logs.c.name)).all()
+    return [RevokedLog(state.log_id, *_find_end(connection, state)) for state in states]
+
+
+def _find_end(connection: Connection, state: Any) -> tuple[int, Hash | None]:
+    if state.is_pinned:
+        return state.revoked_after, Hash(state.pin)
+    if state.forked_at is None:
+        found = _hash_at(connection, state.id, state.height)
+        return state.height, Hash(found) if found is not None else None
+    held = {item.hash: item for item in _read_all(connection, state.id)}
+    linked = {link for item in held.values() for _, link in item.links}
+    tips = sorted((item for item in held.values() if item.hash not in linked), key=lambda item: item.id)
+    chosen: tuple[list[int], _Held] | None = None
+    for tip in tips[:_MOST_TIPS]:
+        branch = read_branch(connection, state.id, tip.hash, tip.seq_num)
+        if branch is not None:
+            members = sorted((held[name] for name in branch), key=lambda item: item.seq_num)
+            arrivals = [item.id for item in members if item.seq_num >= state.forked_at]
+            if chosen is None or arrivals < chosen[0]:
+                chosen = arrivals, tip
+    return (state.forked_at - 1, None) if chosen is None else (chosen[1].seq_num, chosen[1].hash)

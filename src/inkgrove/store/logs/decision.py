@@ -3,8 +3,7 @@
 The store keeps an entry if it is verified (a path of held entries leads to entry 1), or as evidence if it contradicts
 what held entries claim. So below the earliest fork all held claims agree, and one claim per sequence number is enough
 to judge the next entry by. Of what lies in the forked part of a log more is kept, for its owner may pin a branch; of
-log 0 all branches are; behind a lie deletes are. What is kept is worth exactly what `core.log.verify_log` says of
-the same set.
+log 0 all branches; behind a lie deletes. What is kept is worth exactly what `core.log.verify_log` says of the same set.
 
 If a pin decides which branch of the log counts (section 7.2), what its entries link to joins them, and everything else
 is kept beside them, as long as there is room.
@@ -188,11 +187,10 @@ def decide_ingest(state: LogIngestState, item: PreparedItem, *, must_be_next: bo
     refusal_by_log = state.standing.refusal(seq_num)
     if refusal_by_log is not None:
         # A delete counts in every branch of a log, and behind a lie, whatever of it came first.
-        is_kept = not state.standing.is_behind_end(seq_num) and (
-            item.is_delete or signed.hash in state.wanted or (isinstance(refusal_by_log, Forked) and state.room > 0)
-        )
-        # Log 0 is held in all branches: which of them counts is for section 7.2 to say.
-        is_kept |= state.log_id == 0 and isinstance(refusal_by_log, Forked) and _is_linked(state, item)
+        is_kept = not state.standing.is_behind_end(seq_num) and (item.is_delete or signed.hash in state.wanted)
+        if isinstance(refusal_by_log, Forked):
+            # Log 0 is held in all branches: which of them counts is for section 7.2 to say.
+            is_kept |= _is_linked(state, item) if state.log_id == 0 else state.room > 0
         status = IngestStatus.EVIDENCE if is_kept else IngestStatus.REFUSED
         return Decision(status, refusal_by_log, is_kept, is_kept and has_payload)
     if seq_num > 1 and not _has_path(state, item):
@@ -244,17 +242,21 @@ def _decide_pinned(state: LogIngestState, item: PreparedItem) -> Decision:
         if contradiction is None and not (entry.is_end_of_log and entry.seq_num < last):
             status = IngestStatus.EVIDENCE if item.is_lie else IngestStatus.STORED
             return Decision(status, item.payload_error, True, has_payload)
-        error = OtherBranch("the entry contradicts the branch that leads to it", seq_num=entry.seq_num)
+        error = make_other_branch(entry.seq_num)
         return Decision(IngestStatus.EVIDENCE, error, True, has_payload, is_beside=True, unsettles=True)
-    error = OtherBranch(
-        f"the owner of the log has pinned entry {last}, and no entry that is held leads from there to this one",
-        seq_num=entry.seq_num,
-        last=last,
-    )
+    error = make_other_branch(entry.seq_num)
     if state.room <= 0:
         return Decision(IngestStatus.REFUSED, error)
     at, witness = contradiction or (None, None)
     return Decision(IngestStatus.EVIDENCE, error, True, has_payload, at, witness, is_beside=True)
+
+
+def make_other_branch(seq_num: int) -> OtherBranch:
+    """The error for an entry that the pin of its log does not lead to."""
+    return OtherBranch(
+        f"the owner of the log has pinned a branch, and nothing that is held of it leads to entry {seq_num}",
+        seq_num=seq_num,
+    )
 
 
 def _decide_known(known: dict[Hash, bool], item: PreparedItem) -> Decision:

@@ -55,7 +55,9 @@ class LogState:
     """How many entries are held, evidence included."""
     standing: LogValidity
     is_pinned: bool = False
-    """Whether a pin decides which branch counts: what is held of it, but for what lies beside, is that branch."""
+    """Whether the pin decides which branch counts: what is held of it, but for what lies beside, is that branch."""
+    pin: Hash | None = None
+    """The hash that the last entry which counts must have, if the owner of a revoked key says so."""
     aside: int = 0
     """How many entries are held beside it, as evidence (`store.logs.branches`)."""
 
@@ -102,6 +104,7 @@ _LOG: Final = select(
     logs.c.height,
     logs.c.held,
     logs.c.is_pinned,
+    logs.c.pin,
     logs.c.aside,
     *VALIDITY_COLUMNS,
 )
@@ -117,8 +120,11 @@ def find_log(connection: Connection, author: PublicKey, log_id: int) -> LogState
 
 
 def _log_of(row: Any) -> LogState:
-    number, author, log_id, height, held, is_pinned, aside, *standing = row
-    return LogState(number, PublicKey(author), log_id, height, held, LogValidity(*standing), bool(is_pinned), aside)
+    number, author, log_id, height, held, is_pinned, pin, aside, *standing = row
+    pin = Hash(pin) if pin is not None else None
+    return LogState(
+        number, PublicKey(author), log_id, height, held, LogValidity(*standing), bool(is_pinned), pin, aside
+    )
 
 
 def read_logs(connection: Connection, numbers: Collection[int] | None = None) -> dict[int, LogState]:
@@ -134,18 +140,11 @@ def find_logs(connection: Connection, names: Collection[bytes]) -> dict[bytes, L
     return {name: _log_of(row) for *row, name in rows}
 
 
-def heights_of(connection: Connection, author: PublicKey) -> dict[int, int]:
-    """The greatest sequence number held of each log of an author."""
-    first, last = encode_log_key(author, 0), author + b"\xff" * 8
-    query = select(logs.c.log_id, logs.c.height).where(logs.c.name.between(first, last))
-    return {row.log_id: row.height for row in connection.execute(query)}
-
-
 def log_state(row: Any) -> LogState:
     """Make a `LogState` of a row of the table `logs`."""
     standing = LogValidity(row.forked_at, row.lied_at, row.ended_at, row.revoked_after)
-    author = PublicKey(row.author)
-    return LogState(row.id, author, row.log_id, row.height, row.held, standing, bool(row.is_pinned), row.aside)
+    author, pin = PublicKey(row.author), Hash(row.pin) if row.pin is not None else None
+    return LogState(row.id, author, row.log_id, row.height, row.held, standing, bool(row.is_pinned), pin, row.aside)
 
 
 def read_next_entry(connection: Connection, author: PublicKey, log_id: int) -> NextEntry:

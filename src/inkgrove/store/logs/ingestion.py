@@ -60,8 +60,9 @@ from inkgrove.store.logs.decision import (
     LogValidity,
     apply_decision,
     decide_ingest,
+    make_other_branch,
 )
-from inkgrove.store.logs.entries import read_next_entry
+from inkgrove.store.logs.entries import read_next_entry, verified_among
 from inkgrove.store.logs.messages import InstanceKey
 from inkgrove.store.logs.positions import IngestKind
 from inkgrove.store.logs.preparation import Batch, LogKey, PayloadContent, PreparedItem
@@ -460,18 +461,21 @@ class Writes:
                 for state, item in self.completed_beside
             ])  # fmt: skip
 
-    def settle(self, connection: Connection) -> None:
-        """Look again at the logs whose pin may decide otherwise by what was written."""
+    def settle(self, connection: Connection) -> list[LogIngestState]:
+        """Look again at the logs whose pin may decide otherwise by what was written; returns them."""
+        settled = []
         for log in sorted(self.logs):
             state = self.logs[log]
             if state.is_pinned and not state.is_unsettled:
                 linked = {
                     claimed for of, item in self.stored if of is state and state.aside for _, claimed in item.claims[1:]
                 }
-                if any(_beside.rows(connection, some) for some in in_lists(sorted(linked))):
-                    settle_branch(connection, log)
-            elif state.is_pinned or state.pin is not None or state.aside:
-                settle_branch(connection, log)
+                is_due = any(_beside.rows(connection, some) for some in in_lists(sorted(linked)))
+            else:
+                is_due = state.is_pinned or state.pin is not None or state.aside > 0
+            if is_due and settle_branch(connection, log):
+                settled.append(state)
+        return settled
 
 
 Targets = dict[tuple[int, Hash], int]
@@ -584,10 +588,34 @@ def ingest_batch(connection: Connection, batch: Batch, *, must_be_next: bool) ->
             else:
                 receipts[item.number] = IngestReceipt(item.signed.hash, decision.status, decision.error)
     writes.write(connection)
-    writes.settle(connection)
+    for state in writes.settle(connection):
+        receipts |= _receipts_of_settled(connection, batch[state.author, state.log_id], receipts)
     for item in stale:
         receipts[item.number] = IngestReceipt(item.signed.hash, IngestStatus.REFUSED, _why_stale(connection, item))
     return receipts
+
+
+def _receipts_of_settled(
+    connection: Connection, items: Sequence[PreparedItem], receipts: Mapping[int, IngestReceipt]
+) -> dict[int, IngestReceipt]:
+    """Say of items that were kept what they are worth now that their log has been settled."""
+    kept = {
+        item.signed.hash: item
+        for item in items
+        if (receipt := receipts.get(item.number)) is not None
+        and receipt.status in (IngestStatus.STORED, IngestStatus.EVIDENCE)
+    }
+    found = {}
+    verified = verified_among(connection, list(kept))
+    beside = {Hash(name) for some in in_lists(sorted(kept)) for name, _ in _beside.rows(connection, some)}
+    for entry_hash, item in kept.items():
+        status, error = receipts[item.number].status, receipts[item.number].error
+        if entry_hash in verified:
+            status, error = IngestStatus.STORED, item.payload_error
+        elif entry_hash in beside:
+            status, error = IngestStatus.EVIDENCE, make_other_branch(item.signed.entry.seq_num)
+        found[item.number] = IngestReceipt(entry_hash, status, error)
+    return found
 
 
 def _why_stale(connection: Connection, item: PreparedItem) -> InkgroveError:
