@@ -140,6 +140,13 @@ def find_logs(connection: Connection, names: Collection[bytes]) -> dict[bytes, L
     return {name: _log_of(row) for *row, name in rows}
 
 
+def heights_of(connection: Connection, author: PublicKey) -> dict[int, int]:
+    """The greatest sequence number held of each log of an author."""
+    first, last = encode_log_key(author, 0), author + b"\xff" * 8
+    query = select(logs.c.log_id, logs.c.height).where(logs.c.name.between(first, last))
+    return {row.log_id: row.height for row in connection.execute(query)}
+
+
 def log_state(row: Any) -> LogState:
     """Make a `LogState` of a row of the table `logs`."""
     standing = LogValidity(row.forked_at, row.lied_at, row.ended_at, row.revoked_after)
