@@ -1,6 +1,7 @@
 """The worker that closes accounts: it goes on with every closing, step by step (docs/protocol.md section 7.9)."""
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -34,6 +35,9 @@ class AccountCloser:
         """Go on with all closings until the task is cancelled; what fails is tried again, after a while."""
         wait = _IDLE_SECONDS
         while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
             self._wake.clear()
             try:
                 await self.step()
@@ -44,11 +48,6 @@ class AccountCloser:
             except Exception:
                 log.exception("an account could not be closed")
                 wait = min(2 * wait, _LONGEST_WAIT)
-            try:
-                async with asyncio.timeout(wait):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
 
     async def step(self) -> None:
         """Do what can be done now for every account that is being closed."""
