@@ -63,6 +63,7 @@ class Generator:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
+        self.pins = random.Random(f"pinned {seed}")
         self.instances: list[Hash] = [hash_yamf(b"nowhere")]
         self.created: list[tuple[Hash, SchemaId]] = []
         """Instances with the schema that their create names."""
@@ -73,9 +74,12 @@ class Generator:
         rng = self.rng
         logs = [self._schema_log(number) for number in range(rng.randint(1, 3))]
         secrets = [SecretKey.from_seed(bytes([100 + author]) * 32) for author in range(rng.randint(1, 3))]
+        instance_logs: list[LogBuilder] = []
         for secret in secrets:
-            logs += [self._instance_log(secret, log_id) for log_id in range(1, rng.randint(2, 3))]
-        if rng.random() < 0.6:
+            instance_logs += [self._instance_log(secret, log_id) for log_id in range(1, rng.randint(2, 3))]
+        logs += instance_logs
+        has_identity = rng.random() < 0.6
+        if has_identity:
             logs += self._identity(secrets)
         elif rng.random() < 0.25:
             logs.append(self._instance_log(secrets[0], 0))
@@ -86,6 +90,8 @@ class Generator:
         world.registered = list(self.schema_ids)
         if rng.random() < 0.2:
             world.registered = [schema for schema in self.schema_ids if rng.random() < 0.6]
+        if self.pins.random() < (0.3 if has_identity else 0.85):  # a key of two identities is nobody's
+            self._revoke(world, instance_logs)
         return world
 
     # identities
@@ -112,6 +118,41 @@ class Generator:
             document = {"kind": "identity", "fqdn": "jane.haiku.ink", "endpoint": "https://haiku.ink", "keys": keys}
             documents.append(self.payload(document))
         return [*logs, documents]
+
+    def _revoke(self, world: World, logs: list[LogBuilder]) -> None:
+        """Let an identity revoke one of the authors, in several documents, with ends and pins of all kinds."""
+        rng = self.rng = self.pins  # what the world was without it, it stays
+        author = rng.choice(logs).secret
+        lines = {log.log_id: [log] for log in logs if log.secret.public == author.public and log.entries}
+        extra: list[HeldEntry] = []
+        for log_id, (log, *_) in lines.items():
+            for _ in range(rng.choice([0, 1, 1, 2])):
+                at = rng.randint(1, len(log.entries))
+                branch = log.fork_at(at)
+                for _ in range(rng.randint(0, 3)):
+                    branch.append(self._message(branch, rng.choice(self.schema_ids)))
+                extra += [item for item in branch.held()[at - 1 :] if rng.random() < 0.95]
+                lines[log_id].append(branch)
+        first = SecretKey.from_seed(bytes([150]) * 32)
+        claim, documents = LogBuilder(author, 0), LogBuilder(first, 0)
+        claim.append(self.payload({"kind": "key-of", "identity": bytes(identity_of(first.public))}))
+        for _ in range(rng.randint(1, 3)):
+            listed: dict[str, Any] = {"key": bytes(author.public)}
+            if rng.random() < 0.9:
+                listed["revoked"] = [self._end(log_id, some) for log_id, some in lines.items() if rng.random() < 0.95]
+            name = {"fqdn": "jane.haiku.ink", "endpoint": "https://jane.haiku.ink"}
+            documents.append(self.payload({"kind": "identity", **name, "keys": [listed]}))
+        for item in (*extra, *claim.held(), *documents.held()):
+            world.held.insert(rng.randint(0, len(world.held)), item)
+
+    def _end(self, log_id: int, lines: list[LogBuilder]) -> list[Any]:
+        rng = self.rng
+        line = rng.choice(lines)
+        last = rng.randint(max(1, len(line.entries) - 2), len(line.entries))
+        if rng.random() < 0.15:
+            return [log_id, last]
+        pinned = line.hash(last) if rng.random() < 0.95 else hash_yamf(b"nowhere")
+        return [log_id, last, bytes(pinned)]
 
     # schemas
 

@@ -1,9 +1,11 @@
 """An identity that revokes a further key of its own."""
 
+from collections.abc import Iterable
+
 from inkgrove.core import Hash, identity_of
 from inkgrove.messages import FurtherKey, IdentityDocument, KeyOf, RevokedLog, encode_message
 from inkgrove.node.identity import apply_identity_logs_since
-from inkgrove.store.logs import START, LogStore
+from inkgrove.store.logs import START, IngestItem, LogStore
 from tests.support.logs import LogBuilder, key
 
 
@@ -36,3 +38,9 @@ class Revoking:
         for log in (self.claim, self.documents):
             store.ingest([(e.encoded, p) for e, p in zip(log.entries, log.payloads, strict=True)])
         follow_documents(store)
+
+
+def take_in(store: LogStore, items: Iterable[IngestItem]) -> None:
+    """Ingest entries, and follow log 0 as a node does."""
+    store.ingest(items)
+    follow_documents(store)
