@@ -162,6 +162,11 @@ class Worst:
         yield "GET /me/requests/{via}/{instance}", ("signed in", self._get(one, token=True))
         yield "POST /me/requests/{via}/{instance}", ("249,000 keys", self._post(one, keys))
         yield "GET /me/usage", ("signed in", self._get("/me/usage", token=True))
+        yield "POST /identities/recover", ("249,000 keys", self._post("/identities/recover", keys))
+        yield "GET /me/keys/{key}/ends", ("signed in", self._get(f"/me/keys/{'ab' * 32}/ends", token=True))
+        word = {"password": "wrong password", "words": "zoo " * 250}
+        yield "POST /me/words", ("wrong, signed in", self._json("/me/words", lambda _: {"password": "wrong password"}))
+        yield "POST /me/words/confirm", ("wrong, signed in", self._json("/me/words/confirm", lambda _: word))
         yield "POST /identities/challenges", ("249,000 keys", self._post("/identities/challenges", keys))
         known = "/.well-known/inkgrove-node"
         yield f"GET {known}", ("plain", self._get(known))

@@ -1,6 +1,7 @@
 """`inkgrove identity` on a store of its own."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def test_identity_is_created_shown_and_listed(tmp_path: Path) -> None:
     }
     assert shown == {**created, "profile": {}, "usage": usage}
     listed = json.loads(inkgrove("identity", "list", *home, "--json").stdout)
-    marks = {"is_administrator": False, "is_outside": True, "lives_here": True}
+    marks = {"is_administrator": False, "is_outside": True, "lives_here": True, "has_recovery": False}
     assert listed == [{"fqdn": "jane.haiku.ink", "id": created["id"], **marks, "usage": usage}]
     quota = ("identity", "quota", "jane.haiku.ink", *home, "--json")
     own = json.loads(inkgrove(*quota, "--entries", "5", "--blob-bytes", "0").stdout)["usage"]
@@ -68,3 +69,36 @@ def test_password_comes_from_standard_input_and_never_shows(tmp_path: Path) -> N
     for finished in (changed, short):
         assert PASSWORD not in finished.stdout + finished.stderr
         assert "seven!!" not in finished.stdout + finished.stderr
+
+
+def test_words_are_shown_confirmed_and_then_only_on_paper(tmp_path: Path) -> None:
+    home = ("--home", str(tmp_path))
+    inkgrove("identity", "create", "jane.haiku.ink", "--no-password", *home)
+    assert "without recovery: inkgrove identity words jane.haiku.ink" in _plain(inkgrove("identity", "list", *home))
+    shown = json.loads(inkgrove("identity", "words", "jane.haiku.ink", *home, "--json").stdout)["words"]
+    assert len(shown.split()) == 24
+    confirm = ("identity", "words", "jane.haiku.ink", "--confirm", *home)
+    wrong = inkgrove(*confirm, stdin=shown.replace(shown.split()[0], "slothful", 1))
+    assert (wrong.returncode, "key.wrong-word" in wrong.stderr) == (2, True)
+    done = inkgrove(*confirm, "--json", stdin=shown)
+    assert (done.returncode, json.loads(done.stdout)["recovery"]) == (0, "words"), done.stderr
+    assert "without recovery" not in _plain(inkgrove("identity", "list", *home))
+    gone = inkgrove("identity", "words", "jane.haiku.ink", *home)
+    assert (gone.returncode, "identity.no-key-here" in gone.stderr) == (1, True)
+    said = json.loads(inkgrove("identity", "controller", "jane.haiku.ink", *home, "--json").stdout)
+    assert said["keys"][said["controller"]] == "key.counts"
+    assert [step["seq_num"] for step in said["path"]] == [2]
+
+
+def test_identity_is_made_with_words(tmp_path: Path) -> None:
+    home = ("--home", str(tmp_path))
+    made = inkgrove("identity", "create", "jane.haiku.ink", "--no-password", "--words", *home, "--json")
+    assert made.returncode == 0, made.stderr
+    facts = json.loads(made.stdout)
+    assert (facts["recovery"], len(facts["words"].split())) == ("words", 24)
+    (listed,) = json.loads(inkgrove("identity", "list", *home, "--json").stdout)
+    assert listed["has_recovery"] is True
+
+
+def _plain(done: "subprocess.CompletedProcess[str]") -> str:
+    return " ".join(done.stdout.split())

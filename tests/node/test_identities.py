@@ -338,7 +338,7 @@ def test_revoked_key_counts_up_to_what_was_held(running: RunningNode) -> None:
     listed = jane.post("/me/keys", json=signed(claim, KeyOf(IdentityId(me))))
     assert (listed.status_code, listed.json()["keys"]) == (
         201,
-        [{"key": key(6).public.hex(), "label": None, "revoked": None}],
+        [{"key": key(6).public.hex(), "state": "key.counts", "label": None, "revoked": None}],
     )
     log = LogBuilder(key(6), log_id=3).grow(2)
     running.node.store.ingest(zip(log.entries, log.payloads, strict=True))
@@ -349,7 +349,7 @@ def test_revoked_key_counts_up_to_what_was_held(running: RunningNode) -> None:
     assert check(3, 3) == me
     revoked = jane.delete(f"/me/keys/{key(6).public.hex()}").json()
     ends = [[0, 1, claim.hash(1).hex()], [3, 2, log.hash(2).hex()]]
-    assert revoked["keys"] == [{"key": key(6).public.hex(), "label": None, "revoked": ends}]
+    assert revoked["keys"] == [{"key": key(6).public.hex(), "state": "key.ended", "label": None, "revoked": ends}]
     assert check(3, 2) == me
     assert check(0, 2) == me
     for place in ((3, 3), (4, 1)):

@@ -41,8 +41,8 @@ class Federation:
     nodes: dict[str, RunningNode]
     stack: ExitStack
 
-    def person(self, name: str, node: str) -> Person:
-        return self.stack.enter_context(Person(self.nodes[node], f"{name}.{node}.ink"))
+    def person(self, name: str, node: str, *, has_words: bool = False) -> Person:
+        return self.stack.enter_context(Person(self.nodes[node], f"{name}.{node}.ink", has_words=has_words))
 
     def acquaint(self, *people: Person) -> None:
         """Let everyone know everyone: each follows each, on the nodes of both."""

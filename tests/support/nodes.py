@@ -16,7 +16,7 @@ from sqlalchemy import Connection, select
 from inkgrove.api.http.serving import make_config
 from inkgrove.api.http.telemetry import configure_logs
 from inkgrove.core import IdentityId
-from inkgrove.node.identity import SESSION, create_identity, hash_cheaply, hash_token
+from inkgrove.node.identity import SESSION, create_identity, create_with_words, hash_cheaply, hash_token
 from inkgrove.node.settings import NodeSettings
 from inkgrove.pages.site import make_site
 from inkgrove.store.db import identities
@@ -115,8 +115,13 @@ class RunningNode:
 class Person(httpx.Client):
     """An identity that is signed in, made without the cost of a password."""
 
-    def __init__(self, running: RunningNode, fqdn: str) -> None:
-        identity = create_identity(running.node, fqdn, None)
+    def __init__(self, running: RunningNode, fqdn: str, *, has_words: bool = False) -> None:
+        self.words: str | None = None
+        if has_words:
+            made = create_with_words(running.node, fqdn, None)
+            identity, self.words = made.identity, made.words
+        else:
+            identity = create_identity(running.node, fqdn, None)
         token = SESSION + running.node.random_bytes(32).hex()
         expires = running.node.clock() + 3_600_000_000
         running.node.database.write(lambda c: add_session(c, hash_token(token), identity.id, expires))

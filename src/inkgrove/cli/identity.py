@@ -42,7 +42,31 @@ def _facts(identity: "IdentityRecord") -> dict[str, object]:
         "endpoint": document.endpoint,
         "name": document.name,
         "revision": identity.revision,
+        "recovery": identity.recovery.value,
+        "controller": document.controller,
+        "state": identity.state,
     }
+
+
+_WITHOUT = "without recovery: inkgrove identity words FQDN"
+"""The mark of an identity whose first key is on the node alone, with the way to mend it."""
+
+
+def _show_words(words: str) -> None:
+    """Print words with their numbers, six in a line."""
+    numbered = [f"{number:2}. {word:<9}" for number, word in enumerate(words.split(), 1)]
+    for start in range(0, len(numbered), 6):
+        console().print("".join(numbered[start : start + 6]).rstrip())
+
+
+def _read_words() -> str:
+    """Ask for the words, or read all of standard input if it is no terminal; they never come from an argument."""
+    if sys.stdin is None:
+        raise InputError("input.usage", "standard input is closed: the words are read from there")
+    if sys.stdin.isatty():
+        words: str = typer.prompt("The 24 words", err=True)
+        return words
+    return sys.stdin.read()
 
 
 @app.command(epilog="Example: inkgrove identity create jane.haiku.ink --name Jane")
@@ -56,15 +80,117 @@ def create(
     has_password: Annotated[
         bool, typer.Option("--password/--no-password", help="Whether to ask for a password to sign in with.")
     ] = True,
+    with_words: Annotated[
+        bool, typer.Option("--words", help="Make the first key as 24 words, shown once; the node keeps a controller.")
+    ] = False,
 ) -> None:
-    """Host a new identity whose key the node keeps; the password comes from a prompt or standard input."""
-    from inkgrove.node.identity import create_identity
+    """Host a new identity; the password comes from a prompt or standard input.
+
+    The node keeps its first key, which nobody can get back if the node is lost, or with --words a controller only.
+    """
+    from inkgrove.node.identity import create_identity, create_with_words
 
     password = _read_password() if has_password else None
     set_flag("node.endpoint", endpoint)
     with options.open_node(create=True) as node:
+        if with_words:
+            made = create_with_words(node, fqdn, password, name=name)
+            facts = _facts(made.identity)
+            options.answer({**facts, "words": made.words}, lambda: _tell_words("New identity", facts, made.words))
+            return
         identity = create_identity(node, fqdn, password, name=name)
     options.answer(_facts(identity), lambda: print_facts("New identity", _facts(identity)))
+
+
+def _tell_words(title: str, facts: dict[str, object], words: str) -> None:
+    print_facts(title, facts)
+    _show_words(words)
+    note("Write these words down now: they are shown once, and whoever has them is the identity.")
+
+
+@app.command(epilog="Example: inkgrove identity words jane.haiku.ink")
+def words(
+    options: CommandOptions,
+    fqdn: NameArgument,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Read the words from standard input, and forget the first key.")
+    ] = False,
+) -> None:
+    """Show the first key of an identity as 24 words; with --confirm the node forgets it and keeps a controller.
+
+    Nothing changes before the words that were written down are given back.
+    """
+    from inkgrove.node.identity import confirm_words, parse_identity_name, show_identity, show_words
+
+    options.existing_store()
+    given = _read_words() if confirm else None
+    with options.open_node() as node:
+        identity = show_identity(node, parse_identity_name(fqdn))
+        if given is None:
+            shown = show_words(node, identity.id)
+            options.answer({"fqdn": identity.document.fqdn, "words": shown}, lambda: _tell_first_step(fqdn, shown))
+            return
+        identity = confirm_words(node, identity.id, given)
+    options.answer(_facts(identity), lambda: print_facts("The words are the first key now", _facts(identity)))
+
+
+def _tell_first_step(fqdn: str, shown: str) -> None:
+    _show_words(shown)
+    note(f"Write these words down, then give them back: inkgrove identity words {fqdn} --confirm")
+
+
+@app.command(epilog="Example: inkgrove identity recover jane.haiku.ink --node https://haiku.ink")
+def recover(
+    options: CommandOptions,
+    fqdn: NameArgument,
+    node: Annotated[
+        str | None, typer.Option(help="Where the node is reached, if not at the name.", metavar="URL")
+    ] = None,
+    new_controller: Annotated[
+        bool, typer.Option("--new-controller", help="Take the controller away, and let the node make a new one.")
+    ] = False,
+) -> None:
+    """Get back into an identity on its node with the words: set a new password, over HTTP.
+
+    Standard input has the new password in its first line and the words behind it.
+    """
+    from inkgrove.client import Client
+
+    password = _read_password()
+    given = _read_words()
+    url = node or f"https://{fqdn}"
+    with Client(url) as client:
+        identity = client.recover(fqdn, password, given)
+    if new_controller:
+        with Client.sign_in(url, fqdn, password) as signed_in:
+            identity = signed_in.replace_controller(fqdn, password, given)
+    facts = {"fqdn": identity.fqdn, "id": identity.id, "controller": identity.controller, "recovery": identity.recovery}
+    options.answer(facts, lambda: print_facts("The password is new, and every sign-in has ended", facts))
+
+
+@app.command(epilog="Example: inkgrove identity controller jane.haiku.ink")
+def controller(options: CommandOptions, fqdn: NameArgument) -> None:
+    """Show who speaks for an identity: the documents that lead to the one in effect, and the state of every key."""
+    from inkgrove.node.identity import parse_identity_name, read_control, show_identity
+
+    with options.open_node() as node:
+        identity = show_identity(node, parse_identity_name(fqdn))
+        control = node.database.read(lambda connection: read_control(connection, identity.key))
+    steps = [
+        {"author": step.author, "seq_num": step.seq_num, "hash": step.hash, "controller": step.document.controller}
+        for step in control.path
+    ]
+    keys = {str(key): state.value for key, state in control.keys.items()}
+    facts = {
+        **_facts(identity),
+        **{
+            f"document {number}": f"entry {step['seq_num']} of {step['author']}" for number, step in enumerate(steps, 1)
+        },
+        **keys,
+    }
+    options.answer(
+        {**_facts(identity), "path": steps, "keys": keys}, lambda: print_facts(identity.document.fqdn, facts)
+    )
 
 
 @app.command(epilog="Example: inkgrove identity show jane.haiku.ink")
@@ -109,14 +235,22 @@ def quota(
 def list_all(options: CommandOptions) -> None:
     """List the identities that this node hosts, by name.
 
-    Administrators are marked, names outside of node.domains, and who has moved to another node.
+    Administrators are marked, names outside of node.domains, who has moved to another node, and who has no words: if
+    the node is lost, so are they.
     """
-    from inkgrove.node.identity import list_administrators, list_hosted_identities, rules_of, show_quotas
+    from inkgrove.node.identity import (
+        list_administrators,
+        list_hosted_identities,
+        list_without_recovery,
+        rules_of,
+        show_quotas,
+    )
 
     with options.open_node() as node:
         hosted = list_hosted_identities(node)
         quotas = show_quotas(node, [identity.id for identity in hosted])
         administrators, rules = list_administrators(node), rules_of(node.settings)
+        unsafe = list_without_recovery(node)
     if options.as_json:
         print_json(
             [
@@ -126,6 +260,7 @@ def list_all(options: CommandOptions) -> None:
                     "is_administrator": identity.id in administrators,
                     "is_outside": not rules.is_under_own_domain(identity.fqdn),
                     "lives_here": identity.lives_here,
+                    "has_recovery": identity.id not in unsafe,
                     "usage": quotas[identity.id].render(),
                 }
                 for identity in hosted
@@ -139,6 +274,7 @@ def list_all(options: CommandOptions) -> None:
             "administrator": identity.id in administrators,
             "outside of node.domains": bool(rules.domains) and not rules.is_under_own_domain(identity.fqdn),
             "moved to another node": not identity.lives_here,
+            _WITHOUT.replace("FQDN", identity.fqdn): identity.id in unsafe,
         }
         said = "".join(f"  ({mark})" for mark, is_so in marks.items() if is_so)
         console().print(f"{identity.fqdn}  {identity.id}  {amounts}{said}")

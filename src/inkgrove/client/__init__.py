@@ -15,6 +15,7 @@ from inkgrove.client.errors import (
     TryLater,
     Unreachable,
 )
+from inkgrove.client.identities import new_words
 from inkgrove.client.models import Blob, Change, Identity, Instance, Page, Published, Row, Schema, Tokens
 from inkgrove.core import SecretKey
 
@@ -44,4 +45,5 @@ __all__ = [
     "TryLater",
     "Unreachable",
     "View",
+    "new_words",
 ]

@@ -1,14 +1,37 @@
 """Identities, sign-ins and keys."""
 
+import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, Final
 
 from inkgrove.client.connection import Flow, ask
 from inkgrove.client.models import Identity, read_identity
 from inkgrove.client.signing import read_next_entry
-from inkgrove.core import IdentityId, SecretKey, identity_of, sign_entry, sign_next
-from inkgrove.messages import IdentityDocument, KeyOf, adoption_claim, decode_message, encode_message
+from inkgrove.core import (
+    KEY_BYTES,
+    Entry,
+    IdentityId,
+    SecretKey,
+    identity_of,
+    parse_hash,
+    parse_public_key,
+    parse_words,
+    render_words,
+    sign_entry,
+    sign_next,
+)
+from inkgrove.core.errors import KeysError
+from inkgrove.messages import (
+    FurtherKey,
+    IdentityDocument,
+    KeyOf,
+    RevokedLog,
+    adoption_claim,
+    decode_message,
+    encode_message,
+)
 
 
 def create_identity(
@@ -58,6 +81,123 @@ def adopt_identity(
         **({} if lives_at is None else {"lives_at": lives_at}),
     }
     return read_identity((yield from ask("POST", "/identities", body=body)).json())
+
+
+def sign_up(
+    fqdn: str,
+    password: str,
+    words: str,
+    *,
+    endpoint: str | None = None,
+    name: str | None = None,
+    profile: Mapping[str, str] | None = None,
+) -> Flow[Identity]:
+    """Host a new identity on the node, whose first key is only in the words; the node keeps a controller.
+
+    `words` come from `new_words`, are written down before, and are never sent.
+    """
+    key = SecretKey.from_seed(parse_words(words))
+    asked = yield from _ask_challenge(key)
+    controller = parse_public_key(asked["controller"])
+    document = IdentityDocument(
+        fqdn,
+        endpoint or f"https://{fqdn}",
+        name,
+        dict(profile or {}),
+        (FurtherKey(controller, label=_CONTROLLER_LABEL),),
+        controller,
+    )
+    payload = encode_message(document)
+    entry = sign_entry(key, payload, log_id=0, seq_num=1)
+    body = {"fqdn": fqdn, "password": password, **_signed_and_proved(key, document, entry, payload, asked["challenge"])}
+    return read_identity((yield from ask("POST", "/identities", body=body)).json())
+
+
+def recover(fqdn: str, password: str, words: str) -> Flow[Identity]:
+    """Set a new password with the words of an identity; every sign-in ends.
+
+    Raises `KeysError` `key.mismatch` for the words of another identity.
+    """
+    key = yield from _read_own_key(fqdn, words)
+    asked = yield from _ask_challenge(key)
+    now = _read_document(asked)
+    claim = adoption_claim(identity_of(key.public), now.fqdn, now.endpoint, b"", asked["challenge"])
+    proof = {"challenge": asked["challenge"], "signature": key.sign(claim).hex()}
+    body = {"fqdn": fqdn, "password": password, "proof": proof}
+    return read_identity((yield from ask("POST", "/identities/recover", body=body)).json())
+
+
+def replace_controller(fqdn: str, password: str, words: str) -> Flow[Identity]:
+    """Take the controller so far away with the words, and let the node keep a new one; every sign-in ends.
+
+    What the node holds of the logs of the former controller still counts, and nothing that it signs from now on. For a
+    client that is signed in (after `recover`, with the new password); raises `key.mismatch` for other words.
+    """
+    key = yield from _read_own_key(fqdn, words)
+    asked = yield from _ask_challenge(key)
+    before, controller = _read_document(asked), parse_public_key(asked["controller"])
+    listed = []
+    for item in before.keys:
+        if item.key == before.controller and item.revoked is None:
+            found = (yield from ask("GET", f"/me/keys/{item.key.hex()}/ends")).json()["ends"]
+            ends = tuple(RevokedLog(end[0], end[1], parse_hash(end[2]) if len(end) > 2 else None) for end in found)
+            listed.append(replace(item, revoked=ends))
+        else:
+            listed.append(item)
+    keys = (*listed, FurtherKey(controller, label=_CONTROLLER_LABEL))
+    document = replace(before, keys=keys, controller=controller, under=None)
+    payload = encode_message(document)
+    entry = sign_next(key, payload, read_next_entry(asked["next"]))
+    body = {"fqdn": fqdn, "password": password, **_signed_and_proved(key, document, entry, payload, asked["challenge"])}
+    return read_identity((yield from ask("POST", "/identities/recover", body=body)).json())
+
+
+def _read_own_key(fqdn: str, words: str) -> Flow[SecretKey]:
+    key = SecretKey.from_seed(parse_words(words))
+    if (yield from identity(fqdn)).key != key.public.hex():
+        raise KeysError("key.mismatch", f"these are the words of another identity than {fqdn}")
+    return key
+
+
+def _read_document(asked: Mapping[str, Any]) -> IdentityDocument:
+    document = decode_message(b64decode(asked["document"]))
+    assert isinstance(document, IdentityDocument)
+    return document
+
+
+def new_words() -> str:
+    """Make the words of a new identity: write them down, and give them to `sign_up`."""
+    return render_words(secrets.token_bytes(KEY_BYTES))
+
+
+_CONTROLLER_LABEL: Final = "server"
+
+
+def _ask_challenge(key: SecretKey) -> Flow[dict[str, Any]]:
+    answer: dict[str, Any] = (yield from ask("POST", "/identities/challenges", body={"key": key.public.hex()})).json()
+    return answer
+
+
+def _signed_and_proved(
+    key: SecretKey, document: IdentityDocument, entry: Entry, payload: bytes, challenge: str
+) -> dict[str, object]:
+    claim = adoption_claim(identity_of(key.public), document.fqdn, document.endpoint, entry.encoded, challenge)
+    return {
+        "signed": {"entry": b64encode(entry.encoded).decode(), "payload": b64encode(payload).decode()},
+        "proof": {"challenge": challenge, "signature": key.sign(claim).hex()},
+    }
+
+
+def show_words(password: str) -> Flow[str]:
+    """Return the words of a first key that the node keeps; nothing changes until `confirm_words`."""
+    words: str = (yield from ask("POST", "/me/words", body={"password": password})).json()["words"]
+    return words
+
+
+def confirm_words(password: str, words: str) -> Flow[Identity]:
+    """Let the node forget the first key, whose words are written down, and speak by a controller from now on."""
+    body = {"password": password, "words": words}
+    return read_identity((yield from ask("POST", "/me/words/confirm", body=body)).json())
 
 
 def identity(name: str) -> Flow[Identity]:

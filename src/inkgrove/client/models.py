@@ -22,13 +22,20 @@ class Identity:
     revision: int
     scopes: tuple[str, ...] | None = None
     """What a service may do for them; None for the identity itself."""
+    controller: str | None = None
+    """The key that signs documents day by day; None if the first key does."""
+    recovery: str = "none"
+    """Who can get it back: `words`, `own-key` (a client keeps the first key) or `none` (only the node has it)."""
+    state: str | None = None
+    """`identity.forked` or `identity.words-used-twice`, if the log of its documents is forked."""
 
 
 def read_identity(data: Mapping[str, Any]) -> Identity:
     scopes = data.get("scopes")
     keys = tuple(item["key"] for item in data["keys"] if item.get("revoked") is None)
     plain = {name: data[name] for name in ("id", "fqdn", "endpoint", "name", "profile", "key", "revision")}
-    return Identity(**plain, keys=keys, scopes=None if scopes is None else tuple(scopes))
+    more = {name: data[name] for name in ("controller", "recovery", "state") if name in data}
+    return Identity(**plain, **more, keys=keys, scopes=None if scopes is None else tuple(scopes))
 
 
 @dataclass(frozen=True, slots=True)

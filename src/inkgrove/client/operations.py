@@ -86,6 +86,11 @@ class Operations:
 
     create_identity = Operation(identities.create_identity)
     adopt_identity = Operation(identities.adopt_identity)
+    sign_up = Operation(identities.sign_up)
+    recover = Operation(identities.recover)
+    replace_controller = Operation(identities.replace_controller)
+    show_words = Operation(identities.show_words)
+    confirm_words = Operation(identities.confirm_words)
     identity = Operation(identities.identity)
     me = Operation(identities.me)
     change_me = Operation(identities.change_me)

@@ -5,15 +5,16 @@ that it names. What is held of a log 0 is asked for piece by piece (`HeldIdentit
 read of a long one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from inkgrove.core import Entry, Hash, IdentityId, PublicKey, identity_of
+from inkgrove.core import Entry, Hash, HeldEntry, IdentityId, PublicKey, SignedEntry, identity_of, verify_log
 from inkgrove.messages.identity import IdentityDocument, IdentityMessage, KeyOf, RevokedLog
+from inkgrove.messages.message import decode_if_valid
 
 
 class KeyState(StrEnum):
@@ -75,6 +76,39 @@ class HeldIdentityLog(Protocol):
 
     def find(self, entry_hash: Hash) -> IdentityLogEntry | None:
         """Return the entry with this hash, if it is one of this log and held."""
+
+
+class IdentityLogInMemory:
+    """Log 0 of one key, of which all that is held is given; entries without a path to entry 1 must not be among it."""
+
+    def __init__(self, held: Collection[HeldEntry]) -> None:
+        report = verify_log(held, partial=True)
+        self.forked_at = None if report.fork is None else report.fork.seq_num
+        self.lied_at = report.wrong_size
+        ends = [item.entry.seq_num for item in report.verified.values() if item.entry.is_end_of_log]
+        self.ended_at = min(ends, default=None)
+        self._entries = {item.signed.hash: read_identity_entry(item.signed, item.payload) for item in held}
+
+    def first_entries(self) -> list[IdentityLogEntry]:
+        """Return every entry 1 that is held."""
+        return [item for item in self._entries.values() if item.entry.seq_num == 1]
+
+    def newest_first(self, below: int | None) -> Iterator[IdentityLogEntry]:
+        """Yield the entries below a sequence number, or all, by descending sequence number and hash."""
+        for item in sorted(self._entries.values(), key=lambda item: (item.entry.seq_num, item.hash), reverse=True):
+            if below is None or item.entry.seq_num < below:
+                yield item
+
+    def find(self, entry_hash: Hash) -> IdentityLogEntry | None:
+        """Return the entry with this hash, if it is held."""
+        return self._entries.get(entry_hash)
+
+
+def read_identity_entry(signed: SignedEntry, payload: bytes | None) -> IdentityLogEntry:
+    """Return an entry of a log 0 with the message that its payload holds, if it is one for log 0."""
+    message = decode_if_valid(payload)
+    said = message if isinstance(message, IdentityDocument | KeyOf) else None
+    return IdentityLogEntry(signed.entry, signed.hash, said, payload is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,12 @@ class IdentityError(InkgroveError):
             "Entries of log 0 are lacking here, or were not found where the identity is said to live (`lives_at`).",
         ),
         ErrorCode("identity.bad-document", 422, "The signed identity message is not what this node could host."),
+        ErrorCode(
+            "identity.unknown-controller",
+            422,
+            "The document names a controller that nobody has shown to be a key of the identity.",
+            "Name the one that the challenge of the node offers, or add the key first.",
+        ),
         ErrorCode("identity.weak-password", 422, "The password is too short."),
         ErrorCode(
             "identity.administers",

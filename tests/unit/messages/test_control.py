@@ -1,14 +1,12 @@
 """The rules of control (docs/protocol.md section 7.2): by hand, and against the reference over generated logs."""
 
-from collections.abc import Iterator
-
-from inkgrove.core import Hash, HeldEntry, PublicKey, SecretKey, identity_of, verify_log
+from inkgrove.core import Hash, HeldEntry, PublicKey, SecretKey, identity_of
 from inkgrove.messages import (
     Control,
     DocumentState,
     FurtherKey,
     IdentityDocument,
-    IdentityLogEntry,
+    IdentityLogInMemory,
     IdentityState,
     KeyOf,
     KeyState,
@@ -24,35 +22,6 @@ from inkgrove.reference.control import ReferenceControl, ReferenceIdentity, judg
 from tests.support.identity_worlds import IdentityWorld, copy_branch
 from tests.support.logs import LogBuilder, key
 from tests.support.tiers import amount
-
-
-class IdentityLogInMemory:
-    """Log 0 of one key, without a store."""
-
-    def __init__(self, held: list[HeldEntry]) -> None:
-        report = verify_log(held, partial=True)
-        self.forked_at = None if report.fork is None else report.fork.seq_num
-        self.lied_at = report.wrong_size
-        ends = [item.entry.seq_num for item in report.verified.values() if item.entry.is_end_of_log]
-        self.ended_at = min(ends, default=None)
-        self._entries = {item.signed.hash: self._read(item) for item in held}
-
-    @staticmethod
-    def _read(item: HeldEntry) -> IdentityLogEntry:
-        message = decode_if_valid(item.payload)
-        said = message if isinstance(message, IdentityDocument | KeyOf) else None
-        return IdentityLogEntry(item.signed.entry, item.signed.hash, said, item.payload is not None)
-
-    def first_entries(self) -> list[IdentityLogEntry]:
-        return [item for item in self._entries.values() if item.entry.seq_num == 1]
-
-    def newest_first(self, below: int | None) -> Iterator[IdentityLogEntry]:
-        for item in sorted(self._entries.values(), key=lambda item: (item.entry.seq_num, item.hash), reverse=True):
-            if below is None or item.entry.seq_num < below:
-                yield item
-
-    def find(self, entry_hash: Hash) -> IdentityLogEntry | None:
-        return self._entries.get(entry_hash)
 
 
 def read_logs(held: list[HeldEntry]) -> dict[PublicKey, IdentityLogInMemory]:

@@ -22,7 +22,7 @@ from inkgrove.api.http.limits import DOCUMENTS, PASSWORDS
 from inkgrove.api.http.problems import responses
 from inkgrove.api.routes.federation import federation_of
 from inkgrove.api.routes.models import Fqdn, Password, SchemaIdDocument, SignedEntryBody, StrictModel
-from inkgrove.core import IdentityId, identity_of, parse_public_key
+from inkgrove.core import IdentityId, NextEntry, identity_of, parse_public_key
 from inkgrove.federation.errors import FederationError, QuotaUsedUp
 from inkgrove.federation.peers import (
     WELL_KNOWN_FORMAT,
@@ -32,7 +32,16 @@ from inkgrove.federation.peers import (
     render_well_known,
     well_known_of,
 )
-from inkgrove.messages import UNSET, FurtherKey, RevokedLog, SchemaId, Timestamp, encode_message
+from inkgrove.messages import (
+    UNSET,
+    FurtherKey,
+    IdentityDocument,
+    KeyState,
+    RevokedLog,
+    SchemaId,
+    Timestamp,
+    encode_message,
+)
 from inkgrove.node import errors
 from inkgrove.node.identity import (
     MAX_SESSION_LABEL,
@@ -43,6 +52,7 @@ from inkgrove.node.identity import (
     must_lead_here,
     sessions,
     show_quota,
+    words,
 )
 from inkgrove.node.identity import identities as adoption
 from inkgrove.node.publishing import render_next_entry
@@ -90,11 +100,14 @@ class LogEndDocument(BaseModel):
 class ChallengeDocument(BaseModel):
     """What the key signs to prove itself, and until when that counts.
 
-    With `lives_at` also where log 0 goes on, and the payload of the newest document, in base64.
+    `controller` is a key that the node would keep: a document may name it and list it, and the node then speaks for the
+    identity with it. With `lives_at`, or if the identity is hosted here, also where log 0 goes on, and the payload of
+    the document in effect, in base64.
     """
 
     challenge: str
     expires: str
+    controller: str
     next: LogEndDocument | None = None
     document: str | None = None
 
@@ -150,6 +163,38 @@ class ChangedIdentityBody(StrictModel):
         return self
 
 
+class RecoveryBody(StrictModel):
+    """A new password for whoever has the first key, which signed a challenge of this node.
+
+    With `signed`, the next entry of log 0 of the first key, its document overrules the controller so far. Without it
+    the proof is over an empty entry, and the name and endpoint of the document in effect.
+    """
+
+    fqdn: Fqdn
+    password: Password
+    proof: KeyProofBody
+    signed: SignedEntryBody | None = None
+
+
+class PasswordBody(StrictModel):
+    """The password, once more."""
+
+    password: Password
+
+
+class WordsBody(StrictModel):
+    """The password, and the 24 words as they were written down."""
+
+    password: Password
+    words: Annotated[str, Field(max_length=1000, examples=["abandon " * 23 + "art"])]
+
+
+class WordsDocument(BaseModel):
+    """The words of the first key. They are the identity: on paper, in a drawer, and nowhere else."""
+
+    words: str
+
+
 class SignInBody(StrictModel):
     """Name and password."""
 
@@ -179,9 +224,10 @@ class NewKeyBody(SignedEntryBody):
 
 
 class KeyDocument(BaseModel):
-    """A further key of an identity."""
+    """A key that the document of an identity lists, and whether it counts."""
 
     key: str
+    state: str
     label: str | None = None
     revoked: list[tuple[int, int] | tuple[int, int, str]] | None = None
 
@@ -197,6 +243,9 @@ class HostedIdentityDocument(BaseModel):
     key: str
     keys: list[KeyDocument]
     revision: int
+    controller: str | None
+    recovery: str
+    state: str | None
 
 
 class MeDocument(HostedIdentityDocument):
@@ -235,6 +284,7 @@ class DiscoveryDocument(BaseModel):
     id: str | None = None
     node: NodeDocument | None = None
     log: list[LogEntryDocument] | None = None
+    speakers: list[list[LogEntryDocument]] | None = None
     keys: list[LogEntryDocument] | None = None
     schema_: Annotated[SchemaIdDocument | None, Field(alias="schema")] = None
 
@@ -248,14 +298,17 @@ def _render(identity: identities.IdentityRecord) -> dict[str, Any]:
         "name": document.name,
         "profile": dict(document.profile),
         "key": identity.key.hex(),
-        "keys": [_render_key(item) for item in document.keys],
+        "keys": [_render_key(item, identity.keys[item.key]) for item in document.keys],
         "revision": identity.revision,
+        "controller": None if document.controller is None else document.controller.hex(),
+        "recovery": identity.recovery.value,
+        "state": None if identity.state is None else identity.state.value,
     }
 
 
-def _render_key(item: FurtherKey) -> dict[str, Any]:
+def _render_key(item: FurtherKey, state: KeyState) -> dict[str, Any]:
     ends = None if item.revoked is None else [_render_end(end) for end in item.revoked]
-    return {"key": item.key.hex(), "label": item.label, "revoked": ends}
+    return {"key": item.key.hex(), "state": state.value, "label": item.label, "revoked": ends}
 
 
 def _render_end(end: RevokedLog) -> tuple[int, int] | tuple[int, int, str]:
@@ -309,15 +362,23 @@ async def make_challenge(
     """A challenge for whoever brings an identity: its first key signs it, within minutes, for one use."""
     key = parse_public_key(body.key)
     made = adoption.new_challenge(node, key)
-    answer: dict[str, Any] = {"challenge": made.text, "expires": str(Timestamp(made.expires))}
+    answer: dict[str, Any] = {
+        "challenge": made.text,
+        "expires": str(Timestamp(made.expires)),
+        "controller": made.controller.hex(),
+    }
     if body.lives_at is not None:
         if node.settings.registration != "open":
             (await run_in_threadpool(sessions.authenticate, node, token)).require_administrator()
         with _finding(body.lives_at):
             place, document = await federation_of(request).discovery.find_log_end(key, body.lives_at)
-        payload = b64encode(encode_message(document)).decode()
-        answer |= {"next": render_next_entry(place), "document": payload}
-    return answer
+        return answer | _render_log_end(place, document)
+    own = await run_in_threadpool(identities.find_own_log_end, node, key)
+    return answer if own is None else answer | _render_log_end(*own)
+
+
+def _render_log_end(place: NextEntry, document: IdentityDocument) -> dict[str, Any]:
+    return {"next": render_next_entry(place), "document": b64encode(encode_message(document)).decode()}
 
 
 @router.post(
@@ -329,6 +390,7 @@ async def make_challenge(
         *_NAMES,
         "identity.weak-password",
         "identity.unproved",
+        "identity.unknown-controller",
         "identity.lives-elsewhere",
         "identity.unknown-home",
         "auth.too-many-attempts",
@@ -364,7 +426,7 @@ async def _adopt(
 ) -> dict[str, Any]:
     entry, document = identities.read_adoption(body.fqdn, signed)
     proof = None if body.proof is None else body.proof.read()
-    await run_in_threadpool(adoption.check_key_proof, node, entry.author, document, signed.entry, proof)
+    controller = await run_in_threadpool(adoption.check_key_proof, node, entry.author, document, signed.entry, proof)
     discovery = federation_of(request).discovery
     if body.lives_at is not None:
         with _finding(body.lives_at):
@@ -372,8 +434,49 @@ async def _adopt(
     else:
         await discovery.refresh(entry.author)
     leads_here = await _leads_here(request, node, body.fqdn, identity_of(entry.author))
-    adopt = partial(identities.adopt_proved, node, body.password, signed, entry, document, leads_here=leads_here)
+    adopt = partial(
+        identities.adopt_proved,
+        node,
+        body.password,
+        signed,
+        entry,
+        document,
+        controller=controller,
+        leads_here=leads_here,
+    )
     return _render(await PASSWORDS.run(address, adopt))
+
+
+@router.post(
+    "/identities/recover",
+    response_model=HostedIdentityDocument,
+    responses=responses(
+        *_NAMES,
+        "identity.unknown",
+        "identity.unproved",
+        "identity.unknown-controller",
+        "identity.weak-password",
+        "identity.too-many-names",
+        "auth.too-many-attempts",
+        "auth.busy",
+        "log.stale",
+    ),
+)
+async def recover_identity(
+    request: Request, node: NodeDependency, address: AddressDependency, body: RecoveryBody
+) -> dict[str, Any]:
+    """Get back in with the first key: set a new password, and with a signed document take the controller away."""
+    await run_in_threadpool(count_identity, node, address)
+    signed = None if body.signed is None else body.signed.read()
+    leads_here = False
+    if signed is not None:
+        wanted = identities.read_document(signed).fqdn
+        known = await run_in_threadpool(identities.show_identity, node, body.fqdn)
+        leads_here = await _leads_here(request, node, wanted, known.id)
+    recover = partial(
+        words.recover_identity, node, body.fqdn, body.password, body.proof.read(), signed, leads_here=leads_here
+    )
+    return _render(await PASSWORDS.run(address, recover))
 
 
 @router.get("/identities/{name}", response_model=HostedIdentityDocument, responses=responses("identity.unknown"))
@@ -449,6 +552,48 @@ async def revoke_key(
     """Revoke a further key; what is held of its logs now still counts, and is pinned by the hashes of its ends."""
     identity, revoked = caller.require_identity(), parse_public_key(key)
     return _render(await DOCUMENTS.run(address, identities.revoke_key, node, identity, revoked))
+
+
+class EndsDocument(BaseModel):
+    """How far the logs of a key go: log id, last sequence number and, if there is one, the hash of that entry."""
+
+    ends: list[tuple[int, int] | tuple[int, int, str]]
+
+
+@router.get(
+    "/me/keys/{key}/ends", response_model=EndsDocument, responses=responses(*_OWN, "identity.unknown", "key.bad-key")
+)
+def show_ends(node: NodeDependency, caller: CallerDependency, key: str) -> dict[str, Any]:
+    """What a document that revokes this key would list: how far its logs go here."""
+    ends = identities.show_ends(node, caller.require_identity(), parse_public_key(key))
+    return {"ends": [_render_end(end) for end in ends]}
+
+
+_WORDS = (*_OWN, "identity.no-key-here", "auth.bad-password", "auth.too-many-attempts", "auth.busy")
+
+
+@router.post("/me/words", response_model=WordsDocument, responses=responses(*_WORDS))
+async def show_words(
+    node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: PasswordBody
+) -> dict[str, Any]:
+    """Show the words of a first key that this node keeps; nothing changes until they are confirmed."""
+    identity = caller.require_identity()
+    await PASSWORDS.run(address, sessions.check_own_password, node, identity, body.password, address)
+    return {"words": await run_in_threadpool(words.show_words, node, identity)}
+
+
+@router.post(
+    "/me/words/confirm",
+    response_model=HostedIdentityDocument,
+    responses=responses(*_WORDS, "key.wrong-word", "key.bad-words", "key.mismatch"),
+)
+async def confirm_words(
+    node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: WordsBody
+) -> dict[str, Any]:
+    """Forget the first key, whose words are written down: from now on the node speaks by a controller."""
+    identity = caller.require_identity()
+    await PASSWORDS.run(address, sessions.check_own_password, node, identity, body.password, address)
+    return _render(await run_in_threadpool(words.confirm_words, node, identity, body.words))
 
 
 @router.post(

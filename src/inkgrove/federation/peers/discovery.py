@@ -43,11 +43,14 @@ from inkgrove.node.identity import (
     IDENTITY_LOG,
     apply_identity_log,
     confirm_name,
+    find_control,
     find_newest_document,
     find_own_name_holder,
     find_unconfirmed_holder,
+    is_identity_forked,
     parse_fqdn,
     read_newest_document,
+    read_next_of_log0,
 )
 from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.store.db import Connection
@@ -58,7 +61,7 @@ from inkgrove.store.federation import (
     newest_node_key,
     put_remote_identity,
 )
-from inkgrove.store.logs import by_log, find_log, ingest_batch, prepare_items, read_next_entry
+from inkgrove.store.logs import by_log, find_log, ingest_batch, prepare_items
 from inkgrove.store.node import HostedIdentity, find_identity, has_accepted_relation, leave_name
 
 _SECOND: Final = 1_000_000
@@ -233,7 +236,7 @@ class Discovery:
             return find_next_entry(held), found.proved.document
 
         def work(connection: Connection) -> tuple[NextEntry, IdentityDocument]:
-            return read_next_entry(connection, first_key, IDENTITY_LOG), read_newest_document(connection, first_key)[1]
+            return read_next_of_log0(connection, first_key), read_newest_document(connection, first_key)[1]
 
         return await self._run_blocking(lambda: self._node.database.read(work))
 
@@ -317,7 +320,7 @@ class Discovery:
                 return None
             # A fork can be learnt of in other ways, such as from a third node.
             log = find_log(connection, known.key, IDENTITY_LOG)
-            return known if log is not None and log.invalid_from is None else None
+            return known if log is not None and not is_identity_forked(connection, known.key) else None
 
         found = self._node.database.read(work)
         return self._own(found, now) if isinstance(found, HostedIdentity) else found
@@ -449,12 +452,12 @@ def _remember(connection: Connection, node: Node, found: _Found) -> RemoteIdenti
     proved = found.proved
     identity, author, fqdn = proved.log.id, proved.log.author, proved.document.fqdn
     _ingest(connection, (*proved.log.entries, *proved.key_entries))
-    log = find_log(connection, author, IDENTITY_LOG)
-    if log is None or log.invalid_from is not None:
+    control = find_control(connection, author)
+    if control is None or is_identity_forked(connection, author):
         forget_remote_identity(connection, identity)
         return ForkedIdentity(f"log 0 of {identity} contradicts what was seen of it before", id=identity)
     # What is held can be newer than what was just proved.
-    document_seq, document = read_newest_document(connection, author)
+    document_seq, document = control.path[0].seq_num, control.document
     if document.fqdn != fqdn:
         return WrongName(f"the identity at {fqdn} has since moved to {document.fqdn}", fqdn=fqdn, named=document.fqdn)
     known = replace(found.remote, endpoint=document.endpoint, document_seq=document_seq)

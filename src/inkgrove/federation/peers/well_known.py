@@ -1,10 +1,11 @@
 """The document at `https://<fqdn>/.well-known/inkgrove`: which identity lives there, proved, and how to reach it.
 
-docs/protocol.md sections 7.1 and 7.2. It carries what proves the identity's newest document to a node that knows
-nothing yet: the entries of its certificate pool in log 0, with the payloads of the first entry and of the document, and
-entry 1 of log 0 of each further key. `well_known_of` makes it, `parse_well_known` reads it, `prove_identity` checks it:
-the id must be the thumbprint of the key that signed log 0, the entries must hold, and the newest document must name the
-FQDN that all this was found under.
+docs/protocol.md sections 7.1 and 7.2. It carries what proves the identity's document to a node that knows nothing yet:
+the certificate pool of the newest document in log 0 of the first key, with the payloads of the first entry and of the
+document; for each controller that speaks, entry 1 of its log 0 and the pool of its document; and entry 1 of log 0 of
+each further key. `well_known_of` makes it, `parse_well_known` reads it, `prove_identity` checks it: the id must be the
+thumbprint of the key that signed log 0, the entries must hold, and the document in effect must name the FQDN that all
+this was found under.
 """
 
 import json
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 from inkgrove.core import (
     SIGNATURE_BYTES,
+    Hash,
     HeldEntry,
     IdentityId,
     PublicKey,
@@ -22,6 +24,7 @@ from inkgrove.core import (
     certificate_pool,
     check_storable,
     decode_entry,
+    hash_entry,
     identity_of,
     parse_public_key,
     verify_log,
@@ -33,18 +36,34 @@ from inkgrove.core.errors import InkgroveError
 from inkgrove.core.limits import MAX_ARRAY_ELEMENTS
 from inkgrove.federation.errors import BadAnswer, FederationError, ForkedIdentity, WrongIdentity, WrongName
 from inkgrove.federation.peers.transport import parse_url
-from inkgrove.messages import IdentityDocument, KeyOf, Message, decode_message, read_endpoint, read_host
+from inkgrove.messages import (
+    IdentityDocument,
+    IdentityLogInMemory,
+    KeyOf,
+    Message,
+    SignedDocument,
+    decide_control,
+    decode_message,
+    read_endpoint,
+    read_host,
+)
 from inkgrove.node.errors import UnknownIdentity
-from inkgrove.node.identity import IDENTITY_LOG, IdentityRecord, parse_fqdn, show_identity
+from inkgrove.node.identity import IDENTITY_LOG, IdentityRecord, parse_fqdn, read_control, show_identity
 from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.store.db import Connection
-from inkgrove.store.logs import find_log, read_entries, read_entry_bytes
+from inkgrove.store.logs import find_entry, find_log, read_entries, read_entry_bytes
 from inkgrove.store.node import find_identity, keys_of
 
 WELL_KNOWN_PATH: Final = "/.well-known/inkgrove"
 WELL_KNOWN_NODE_PATH: Final = "/.well-known/inkgrove-node"
 """Which node answers at a name, whether somebody lives there or not."""
-WELL_KNOWN_FORMAT: Final = 1
+WELL_KNOWN_FORMAT: Final = 2
+_FORMATS: Final = (1, WELL_KNOWN_FORMAT)
+"""The formats that are read: in format 1 nobody but the first key speaks."""
+_CLAIM_FORMAT: Final = 1
+"""The format of what nodes sign about names, and of the document of a host."""
+_MAX_SPEAKERS: Final = 16
+"""How many controllers may lead to the document, one after the other."""
 MAX_WELL_KNOWN_BYTES: Final = 4 * 1024 * 1024
 """Two payloads of the largest size, in base64, with room for the entries."""
 
@@ -74,16 +93,18 @@ class WellKnown:
     """Of log 0 of the first key: the newest document and what proves it."""
     keys: tuple[ProofEntry, ...] = ()
     """Entry 1 of log 0 of each further key."""
+    speakers: tuple[tuple[ProofEntry, ...], ...] = ()
+    """Of log 0 of each controller that leads to the document: entry 1, its document and what proves it."""
 
 
 def claim_of(identity: IdentityId, fqdn: str, endpoint: str) -> bytes:
     """The bytes that a node signs to claim that it serves an identity: nobody else can name its key as their node's."""
-    return f"inkgrove node {WELL_KNOWN_FORMAT}\n{identity.hex()}\n{fqdn}\n{endpoint}\n".encode()
+    return f"inkgrove node {_CLAIM_FORMAT}\n{identity.hex()}\n{fqdn}\n{endpoint}\n".encode()
 
 
 def host_claim_of(fqdn: str, endpoint: str) -> bytes:
     """The bytes that a node signs to claim that it answers at a name, whoever lives there."""
-    return f"inkgrove host {WELL_KNOWN_FORMAT}\n{fqdn}\n{endpoint}\n".encode()
+    return f"inkgrove host {_CLAIM_FORMAT}\n{fqdn}\n{endpoint}\n".encode()
 
 
 def leads_to(body: bytes, fqdn: str, endpoint: str, node_key: PublicKey) -> bool:
@@ -95,7 +116,7 @@ def leads_to(body: bytes, fqdn: str, endpoint: str, node_key: PublicKey) -> bool
         verify_signature(node_key, host_claim_of(fqdn, endpoint), _parse_hex(node["proof"], SIGNATURE_BYTES))
     except (InkgroveError, ValueError, TypeError, KeyError, RecursionError):
         return False
-    return claimed == (WELL_KNOWN_FORMAT, fqdn, endpoint, node_key.hex())
+    return claimed == (_CLAIM_FORMAT, fqdn, endpoint, node_key.hex())
 
 
 def render_well_known(document: WellKnown) -> dict[str, Any]:
@@ -106,6 +127,7 @@ def render_well_known(document: WellKnown) -> dict[str, Any]:
         "id": document.id.hex(),
         "node": {"endpoint": document.endpoint, "key": document.node_key.hex(), "proof": document.proof.hex()},
         "log": [_render_entry(item) for item in document.log],
+        "speakers": [[_render_entry(item) for item in log] for log in document.speakers],
         "keys": [_render_entry(item) for item in document.keys],
     }
 
@@ -114,8 +136,11 @@ def parse_well_known(body: bytes) -> WellKnown:
     """Parse the document from an answer; raises `BadAnswer`. Unknown keys are ignored: later formats may have more."""
     try:
         content = json.loads(body, object_pairs_hook=_map_without_doubles)
-        if content["inkgrove"] != WELL_KNOWN_FORMAT:
+        if content["inkgrove"] not in _FORMATS:
             raise BadAnswer(f"a document of format {str(content['inkgrove'])[:20]!r}; {WELL_KNOWN_FORMAT} is known")
+        speakers = content["speakers"] if content["inkgrove"] != 1 else []
+        if type(speakers) is not list or len(speakers) > _MAX_SPEAKERS:
+            raise BadAnswer(f"at most {_MAX_SPEAKERS} controllers may lead to the document")
         return WellKnown(
             fqdn=read_host(content["fqdn"], "fqdn"),
             id=IdentityId(_parse_hex(content["id"], 32)),
@@ -124,6 +149,7 @@ def parse_well_known(body: bytes) -> WellKnown:
             proof=_parse_hex(content["node"]["proof"], SIGNATURE_BYTES),
             log=_parse_entries(content["log"], _MAX_LOG_ENTRIES),
             keys=_parse_entries(content["keys"], MAX_ARRAY_ELEMENTS),
+            speakers=tuple(_parse_entries(log, _MAX_LOG_ENTRIES) for log in speakers),
         )
     except BadAnswer:
         raise
@@ -174,7 +200,7 @@ def host_document(node: Node, host: str) -> dict[str, Any]:
     own_key, endpoint = load_node_key(node), node.settings.endpoint.format(fqdn=fqdn)
     proof = own_key.sign(host_claim_of(fqdn, endpoint))
     return {
-        "inkgrove": WELL_KNOWN_FORMAT,
+        "inkgrove": _CLAIM_FORMAT,
         "fqdn": fqdn,
         "node": {"endpoint": endpoint, "key": own_key.public.hex(), "proof": proof.hex()},
     }
@@ -193,7 +219,7 @@ def well_known_of(node: Node, fqdn: str) -> WellKnown:
     if document.endpoint != node.settings.endpoint.format(fqdn=document.fqdn):
         # Signed elsewhere, or under another setting: to vouch for it would lead other people's mail there.
         raise UnknownIdentity(f"{document.fqdn} names another node as its own: {document.endpoint}")
-    log, keys = node.database.read(lambda connection: (_proof(connection, identity), _keys(connection, identity)))
+    log, speakers, keys = node.database.read(lambda connection: _read_proofs(connection, identity))
     own_key = load_node_key(node)
     return WellKnown(
         fqdn=document.fqdn,
@@ -203,6 +229,7 @@ def well_known_of(node: Node, fqdn: str) -> WellKnown:
         proof=own_key.sign(claim_of(identity.id, document.fqdn, document.endpoint)),
         log=log,
         keys=keys,
+        speakers=speakers,
     )
 
 
@@ -216,33 +243,57 @@ def serves_authority(node: Node, authority: str) -> bool:
     return "{fqdn}" not in endpoint and parse_url(endpoint).authority == authority
 
 
-def _proof(connection: Connection, identity: IdentityRecord) -> tuple[ProofEntry, ...]:
-    """The certificate pool of the newest document; the document and the first entry come with their payloads."""
-    log = find_log(connection, identity.key, IDENTITY_LOG)
+Log0Proof = tuple[ProofEntry, ...]
+
+
+def _read_proofs(
+    connection: Connection, identity: IdentityRecord
+) -> tuple[Log0Proof, tuple[Log0Proof, ...], Log0Proof]:
+    """The proofs of the documents that lead to the one in effect, the first key's first, and of the further keys."""
+    log, *speakers = (_proof(connection, step) for step in read_control(connection, identity.key).path)
+    return log, tuple(speakers), _keys(connection, identity)
+
+
+def _proof(connection: Connection, step: SignedDocument) -> Log0Proof:
+    """The certificate pool of a document; the document and the first entry come with their payloads."""
+    log = find_log(connection, step.author, IDENTITY_LOG)
     if log is None:
         return ()
-    encoded = read_entry_bytes(connection, log.id, certificate_pool(identity.revision, log.height))
-    payloads = {number: _payload(connection, identity.key, number) for number in {1, identity.revision}}
+    if log.standing.forked_at is None:
+        encoded = read_entry_bytes(connection, log.id, certificate_pool(step.seq_num, log.height))
+    else:
+        encoded = _branch_below(connection, step)
+    payloads = {number: _payload(connection, hash_entry(decode_entry(encoded[number]))) for number in {1, step.seq_num}}
     return tuple(ProofEntry(entry, payloads.get(number)) for number, entry in sorted(encoded.items()))
 
 
-def _payload(connection: Connection, author: PublicKey, seq_num: int) -> bytes | None:
-    found = read_entries(connection, author, IDENTITY_LOG, seq_num, seq_num)
-    return next((stored.payload for stored in found if stored.refusal is None), None)
+def _branch_below(connection: Connection, step: SignedDocument) -> dict[int, bytes]:
+    """The entries that lead from a document to entry 1, in its branch of a forked log."""
+    found: dict[int, bytes] = {}
+    waiting = [step.hash]
+    while waiting:
+        stored = find_entry(connection, waiting.pop())
+        if stored is None or stored.entry.seq_num in found:
+            continue
+        found[stored.entry.seq_num] = stored.entry.encoded
+        if stored.entry.seq_num == 1:
+            break
+        # The lipmaa link is followed before the backlink.
+        waiting += [link for link in (stored.entry.backlink, stored.entry.lipmaa_link) if link is not None]
+    return found
+
+
+def _payload(connection: Connection, entry_hash: Hash) -> bytes | None:
+    stored = find_entry(connection, entry_hash)
+    return None if stored is None else stored.payload
 
 
 def _keys(connection: Connection, identity: IdentityRecord) -> tuple[ProofEntry, ...]:
     """Entry 1 of log 0 of each further key that names its identity; other keys of the document are left out."""
     counted = set(keys_of(connection, identity.id))
-    found = (
-        read_entries(connection, item.key, IDENTITY_LOG, 1, 1) for item in identity.document.keys if item.key in counted
-    )
-    return tuple(
-        ProofEntry(stored.entry.encoded, stored.payload)
-        for entries in found
-        for stored in entries
-        if stored.refusal is None
-    )
+    listed = [item.key for item in identity.document.keys if item.key in counted and item.key != identity.key]
+    found = (read_entries(connection, key, IDENTITY_LOG, 1, 1) for key in listed)
+    return tuple(ProofEntry(stored.entry.encoded, stored.payload) for entries in found for stored in entries)
 
 
 # The documents of other nodes, checked without I/O
@@ -264,8 +315,9 @@ class ProvedIdentity:
     log: SignedLog
     document: IdentityDocument
     document_seq: int
+    """The sequence number of the first key's newest document, which is or led to the one in effect."""
     key_entries: tuple[HeldEntry, ...]
-    """Entry 1 of log 0 of each further key that the document lists and that names the identity itself."""
+    """Log 0 of the controllers that speak, and entry 1 of that of each further key which names the identity itself."""
 
 
 def read_identity_log(offered: WellKnown) -> SignedLog:
@@ -302,11 +354,22 @@ def prove_identity(offered: WellKnown, log: SignedLog, fqdn: str) -> ProvedIdent
         raise FederationError(
             "federation.unproved-document", "log 0 does not show that it begins as the log of a first key"
         )
-    documents = {seq_num: found for seq_num, found in messages.items() if isinstance(found, IdentityDocument)}
-    if not documents:
+    speakers = _read_speakers(offered)
+    logs = {log.author: IdentityLogInMemory(log.entries)} | {
+        entries[0].signed.entry.author: IdentityLogInMemory(entries) for entries in speakers
+    }
+    nothing = IdentityLogInMemory(())
+    control = decide_control(log.author, lambda author: logs.get(author, nothing))
+    if control is None:
         raise FederationError("federation.unproved-document", "there is no identity document among the entries")
-    document_seq = max(documents)
-    document = documents[document_seq]
+    if [step.author for step in control.path] != [
+        log.author,
+        *(entries[0].signed.entry.author for entries in speakers),
+    ]:
+        raise FederationError(
+            "federation.unproved-document", "an entry is offered of a key that does not lead to the document"
+        )
+    document, document_seq = control.document, control.path[0].seq_num
     if fqdn not in {offered.fqdn} & {document.fqdn}:
         raise WrongName(f"the identity at {fqdn} calls itself {document.fqdn}", fqdn=fqdn, named=document.fqdn)
     if document.endpoint != offered.endpoint:
@@ -320,7 +383,25 @@ def prove_identity(offered: WellKnown, log: SignedLog, fqdn: str) -> ProvedIdent
         raise FederationError(
             "federation.unproved-node", f"the key that {fqdn} names has not signed that its node serves the identity"
         ) from err
-    return ProvedIdentity(log, document, document_seq, tuple(_key_entries(offered, log.id, document)))
+    spoken = tuple(item for entries in speakers for item in entries)
+    return ProvedIdentity(log, document, document_seq, (*spoken, *_key_entries(offered, log.id, document)))
+
+
+def _read_speakers(offered: WellKnown) -> list[tuple[HeldEntry, ...]]:
+    """Return log 0 of each controller that is offered, verified; raises a `FederationError`."""
+    speakers = [tuple(_signed(entries)) for entries in offered.speakers]
+    for entries in speakers:
+        logs = {(item.signed.entry.author, item.signed.entry.log_id) for item in entries}
+        if len(logs) != 1 or next(iter(logs))[1] != IDENTITY_LOG:
+            raise FederationError(
+                "federation.unproved-document", "a controller speaks in log 0 of its key, and in no other log"
+            )
+        for verdict in verify_log(entries, partial=True).verdicts:
+            if not isinstance(verdict, VerifiedEntry):
+                raise FederationError(
+                    "federation.unproved-document", f"an entry of a controller does not hold: {verdict.message}"
+                ) from verdict
+    return speakers
 
 
 def _signed(offered: Iterable[ProofEntry]) -> Iterable[HeldEntry]:

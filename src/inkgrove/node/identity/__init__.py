@@ -19,6 +19,7 @@ from inkgrove.node.identity.devices import DeviceKey, label_key, list_device_key
 from inkgrove.node.identity.identities import (
     IdentityRecord,
     KeyProof,
+    RecoveryMeans,
     SignedMessage,
     adopt_proved,
     append_document,
@@ -27,10 +28,12 @@ from inkgrove.node.identity.identities import (
     create_identity,
     edit_document,
     list_hosted_identities,
+    list_without_recovery,
     new_challenge,
     parse_fqdn,
     parse_identity_name,
     read_adoption,
+    recovery_of,
     register_identity,
     show_identity,
 )
@@ -43,8 +46,10 @@ from inkgrove.node.identity.identity_log import (
     find_document_state,
     find_newest_document,
     find_owner,
+    is_identity_forked,
     read_control,
     read_newest_document,
+    read_next_of_log0,
 )
 from inkgrove.node.identity.names import (
     bind_administrators,
@@ -98,6 +103,13 @@ from inkgrove.node.identity.sessions import (
     sign_in,
     use_hasher,
 )
+from inkgrove.node.identity.words import (
+    NewIdentity,
+    confirm_words,
+    create_with_words,
+    recover_identity,
+    show_words,
+)
 from inkgrove.store.node import MAX_SESSION_LABEL
 
 __all__ = [
@@ -118,7 +130,9 @@ __all__ = [
     "DeviceKey",
     "IdentityRecord",
     "KeyProof",
+    "NewIdentity",
     "OwnSession",
+    "RecoveryMeans",
     "RelationMove",
     "SchemaScope",
     "SignedMessage",
@@ -137,10 +151,12 @@ __all__ = [
     "check_own_password",
     "clean_label",
     "confirm_name",
+    "confirm_words",
     "count_fork_proof",
     "count_identity",
     "count_registration",
     "create_identity",
+    "create_with_words",
     "decide_relation",
     "edit_document",
     "end_other_sessions",
@@ -155,6 +171,7 @@ __all__ = [
     "hash_password",
     "hash_token",
     "hide_block",
+    "is_identity_forked",
     "label_from",
     "label_key",
     "list_accesses",
@@ -163,6 +180,7 @@ __all__ = [
     "list_hosted_identities",
     "list_own_sessions",
     "list_relations",
+    "list_without_recovery",
     "move_relation",
     "must_lead_here",
     "name_of_author",
@@ -177,14 +195,18 @@ __all__ = [
     "read_adoption",
     "read_control",
     "read_newest_document",
+    "read_next_of_log0",
     "record_access",
     "record_sign_in",
+    "recover_identity",
+    "recovery_of",
     "register_identity",
     "require_living_here",
     "rules_of",
     "show_identity",
     "show_quota",
     "show_quotas",
+    "show_words",
     "sign_in",
     "use_hasher",
 ]

@@ -5,13 +5,16 @@ by the client that holds the key; the database beside it only knows whom this no
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Final
 
 from inkgrove.core import (
     KEY_BYTES,
     Entry,
+    Hash,
     IdentityId,
+    NextEntry,
     PublicKey,
     SecretKey,
     decode_entry,
@@ -19,13 +22,17 @@ from inkgrove.core import (
     sign_next,
     verify_signature,
 )
-from inkgrove.core.errors import BadSignature, InkgroveError
+from inkgrove.core.errors import BadSignature, InkgroveError, LogError
 from inkgrove.messages import (
     UNSET,
+    Control,
     FurtherKey,
     IdentityDocument,
+    IdentityState,
     KeyOf,
+    KeyState,
     Message,
+    RevokedLog,
     Unset,
     adoption_claim,
     decode_message,
@@ -38,9 +45,11 @@ from inkgrove.node.identity.identity_log import (
     apply_identity_log,
     check_author,
     check_document,
+    find_branch_end,
+    find_control,
     find_identity_of_key,
-    find_newest_document,
-    read_newest_document,
+    read_control,
+    read_next_of_log0,
 )
 from inkgrove.node.identity.names import bind_if_given, date_name, take_name
 from inkgrove.node.identity.quotas import spend_document
@@ -48,8 +57,29 @@ from inkgrove.node.identity.sessions import hash_password
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import find_remote_identity, use_nonce
-from inkgrove.store.logs import by_log, find_log, find_pins, ingest_batch, prepare_items, read_entries, read_next_entry
-from inkgrove.store.node import HostedIdentity, add_identity, find_identity, leave_name, list_identities, lock_keys
+from inkgrove.store.logs import (
+    Batch,
+    IngestStatus,
+    by_log,
+    find_log,
+    find_pins,
+    ingest_batch,
+    prepare_items,
+    read_entries,
+    read_next_entry,
+)
+from inkgrove.store.node import (
+    HostedIdentity,
+    add_identity,
+    find_identity,
+    identities_of,
+    identities_with_kept_first_key,
+    leave_name,
+    list_identities,
+    lock_keys,
+    put_key,
+    sealed_key,
+)
 
 # Challenges, which a client signs to prove the key of an identity that it brings (docs/protocol.md section 7.8). A
 # challenge is a text that only this node can make and read, for one id and a few minutes. It counts once, which is
@@ -63,10 +93,11 @@ _ADVICE: Final = "ask for a challenge (POST /identities/challenges) and sign it 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What the key is to sign, and until when that counts."""
+    """What the key is to sign, until when that counts, and the controller that the node would keep."""
 
     text: str
     expires: int
+    controller: PublicKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +111,24 @@ class KeyProof:
 def new_challenge(node: Node, key: PublicKey) -> Challenge:
     """Make a challenge for a client that claims to hold a key."""
     expires = node.clock() + CHALLENGE_SECONDS * _SECOND
-    text = f"{_KIND} {identity_of(key)} {node.settings.endpoint} {expires} {node.random_bytes(16).hex()}"
-    return Challenge(node.vault.encrypt_text(text), expires)
+    # The seed of the controller travels in the challenge, which nobody else can read: nothing is stored before use.
+    controller = SecretKey.from_seed(node.random_bytes(KEY_BYTES))
+    text = f"{_KIND} {identity_of(key)} {node.settings.endpoint} {expires} {controller.seed.hex()}"
+    return Challenge(node.vault.encrypt_text(text), expires, controller.public)
 
 
 def check_key_proof(
     node: Node, author: PublicKey, document: IdentityDocument, entry: bytes, proof: KeyProof | None
-) -> None:
-    """Raise `identity.unproved` unless the first key has signed a fresh challenge for this entry; uses it up."""
+) -> SecretKey:
+    """Return the controller of a fresh challenge that the first key has signed for this entry, and use it up.
+
+    Raises `identity.unproved` if it has not.
+    """
     if proof is None:
         raise IdentityError("identity.unproved", f"whoever brings an identity proves that they hold its key: {_ADVICE}")
     identity, now = identity_of(author), node.clock()
-    expires = _read_challenge(node, proof.challenge, identity)
-    if expires is None or not now < expires <= now + CHALLENGE_SECONDS * _SECOND:
+    found = _read_challenge(node, proof.challenge, identity)
+    if found is None or not now < found[0] <= now + CHALLENGE_SECONDS * _SECOND:
         raise IdentityError(
             "identity.unproved", f"the challenge is not one of this node for this identity, or has expired: {_ADVICE}"
         )
@@ -102,18 +138,30 @@ def check_key_proof(
     except BadSignature as err:
         raise IdentityError("identity.unproved", f"the signature of the challenge does not hold: {_ADVICE}") from err
     is_first = node.database.write(
-        lambda connection: use_nonce(connection, f"{_KIND} {identity}", proof.challenge, now=now, expires=expires)
+        lambda connection: use_nonce(connection, f"{_KIND} {identity}", proof.challenge, now=now, expires=found[0])
     )
     if not is_first:
         raise IdentityError("identity.unproved", f"the challenge was used before: {_ADVICE}")
+    return found[1]
 
 
-def _read_challenge(node: Node, text: str, identity: IdentityId) -> int | None:
-    """Return when a challenge of this node for an identity expires; None if it is none."""
+def _read_challenge(node: Node, text: str, identity: IdentityId) -> tuple[int, SecretKey] | None:
+    """Return when a challenge of this node for an identity expires, and its controller; None if it is none."""
     parts = (node.vault.decrypt_text(text) or "").split(" ")
     if len(parts) != 5 or parts[:3] != [_KIND, identity.hex(), node.settings.endpoint]:
         return None
-    return int(parts[3])
+    return int(parts[3]), SecretKey.from_seed(bytes.fromhex(parts[4]))
+
+
+class RecoveryMeans(StrEnum):
+    """Who can get an identity back if its node or password is lost."""
+
+    WORDS = "words"
+    """Whoever has the words: the first key is not on this node, which keeps a controller."""
+    OWN_KEY = "own-key"
+    """A client keeps the first key and signs all documents."""
+    NONE = "none"
+    """Nobody but this node: it made the first key and keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +172,13 @@ class IdentityRecord:
     key: PublicKey
     document: IdentityDocument
     revision: int
-    """The sequence number of the document in log 0."""
+    """The sequence number of the entry of the document, in log 0 of the key that signed it."""
+    recovery: RecoveryMeans = RecoveryMeans.NONE
+    """Who can get the identity back if this node is lost, or the password."""
+    keys: Mapping[PublicKey, KeyState] = field(default_factory=dict)
+    """The states of the first key and of each that the document lists."""
+    state: IdentityState | None = None
+    """That log 0 of the first key is forked, and whether that ends the identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +238,7 @@ def _create(
         append_document(connection, key, document)
 
     node.signing.write(work)
-    return IdentityRecord(hosted.id, key.public, document, 1)
+    return show_identity(node, hosted.id)
 
 
 def _give(connection: Connection, node: Node, hosted: HostedIdentity) -> None:
@@ -219,8 +273,8 @@ def adopt_identity(
     What was addressed to the id before is shown to its holder, so nothing is done without the proof.
     """
     entry, document = read_adoption(fqdn, signed)
-    check_key_proof(node, entry.author, document, signed.entry, proof)
-    return adopt_proved(node, password, signed, entry, document, leads_here=leads_here)
+    controller = check_key_proof(node, entry.author, document, signed.entry, proof)
+    return adopt_proved(node, password, signed, entry, document, controller=controller, leads_here=leads_here)
 
 
 def adopt_proved(
@@ -230,9 +284,13 @@ def adopt_proved(
     entry: Entry,
     document: IdentityDocument,
     *,
+    controller: SecretKey | None = None,
     leads_here: bool,
 ) -> IdentityRecord:
-    """Host an identity as `adopt_identity` does, after `read_adoption` and `check_key_proof`."""
+    """Host an identity as `adopt_identity` does, after `read_adoption` and `check_key_proof`.
+
+    If the document names the `controller` of the challenge, this node keeps that and speaks for the identity with it.
+    """
     author, hashed = entry.author, hash_password(password)
     hosted = HostedIdentity(identity_of(author), document.fqdn, author, hashed, node.clock(), document.endpoint)
 
@@ -242,10 +300,64 @@ def adopt_proved(
         check_document(connection, author, document, node.settings.endpoint)
         _host(connection, hosted, None)
         _append_unless_newest(connection, entry, signed)
+        take_controller(connection, node, hosted.id, document, controller)
         apply_identity_log(connection, author, is_ours=True)
 
     node.signing.write(work)
-    return IdentityRecord(hosted.id, hosted.key, document, entry.seq_num)
+    return show_identity(node, hosted.id)
+
+
+def take_controller(
+    connection: Connection, node: Node, identity: IdentityId, document: IdentityDocument, offered: SecretKey | None
+) -> None:
+    """Let the controller that a document of the first key names speak here: keep it, if this node `offered` it.
+
+    Raises `identity.bad-document` if the document does not list it, or `identity.unknown-controller` if it is another
+    key that has not said whose it is.
+    """
+    named = document.controller
+    if named is None:
+        return
+    if not any(item.key == named and item.revoked is None for item in document.keys):
+        raise IdentityError(
+            "identity.bad-document", "the document names a controller that it does not list among its keys in use"
+        )
+    if offered is not None and named == offered.public:
+        put_key(connection, named, identity, node.vault.seal(offered))
+        payload = encode_message(KeyOf(identity))
+        following = read_next_entry(connection, named, IDENTITY_LOG)
+        _append(connection, SignedMessage(sign_next(offered, payload, following).encoded, payload))
+    elif find_identity_of_key(connection, named) != identity:
+        raise IdentityError(
+            "identity.unknown-controller",
+            f"nobody has shown that the controller {named} is a key of the identity: use the one that the challenge"
+            " names, or add the key before (POST /me/keys)",
+            controller=named,
+        )
+
+
+def adopt_given(
+    node: Node,
+    password: str | None,
+    signed: SignedMessage,
+    entry: Entry,
+    document: IdentityDocument,
+    controller: SecretKey,
+) -> IdentityRecord:
+    """Host a new identity whose entry 1 was just signed, with its controller, as the operator does."""
+    author, hashed = entry.author, hash_password(password)
+    hosted = HostedIdentity(identity_of(author), document.fqdn, author, hashed, node.clock(), document.endpoint)
+    date_name(node, document.fqdn)
+
+    def work(connection: Connection) -> None:
+        _give(connection, node, hosted)
+        _host(connection, hosted, None)
+        _append(connection, signed)
+        take_controller(connection, node, hosted.id, document, controller)
+        apply_identity_log(connection, author, is_ours=True)
+
+    node.signing.write(work)
+    return show_identity(node, hosted.id)
 
 
 def _check_lives_here(
@@ -265,7 +377,8 @@ def _check_lives_here(
             " identity lives now (`lives_at`), and what lies before it is fetched; never sign a place twice",
             height=height,
         )
-    newest = find_newest_document(connection, entry.author)
+    control = find_control(connection, entry.author)
+    newest = None if control is None else (control.path[0].seq_num, control.document)
     known = find_remote_identity(connection, identity_of(entry.author))
     is_found_there = known is not None and known.document_seq >= entry.seq_num and not leads_here
     is_held = newest is not None and newest[0] == entry.seq_num
@@ -286,9 +399,9 @@ def _check_lives_here(
 
 def _append_unless_newest(connection: Connection, entry: Entry, signed: SignedMessage) -> None:
     """Append the next entry of log 0, unless it is the newest document and came in before by another way."""
-    newest = find_newest_document(connection, entry.author)
-    if newest is not None and newest[0] == entry.seq_num:
-        (stored,) = read_entries(connection, entry.author, IDENTITY_LOG, entry.seq_num, entry.seq_num)
+    control = find_control(connection, entry.author)
+    if control is not None and control.path[0].seq_num == entry.seq_num:
+        (stored, *_) = read_entries(connection, entry.author, IDENTITY_LOG, entry.seq_num, entry.seq_num)
         if stored.entry.encoded == signed.entry:
             return
     _append(connection, signed)
@@ -308,8 +421,33 @@ def show_identity(node: Node, name: str | IdentityId) -> IdentityRecord:
         hosted = find_identity(connection, name if isinstance(name, IdentityId) else name.lower().rstrip("."))
         if hosted is None:
             raise UnknownIdentity(f"no identity {str(name)[:80]} is hosted here")
-        revision, document = read_newest_document(connection, hosted.key)
-        return IdentityRecord(hosted.id, hosted.key, document, revision)
+        return _record(connection, hosted.key)
+
+    return node.database.read(work)
+
+
+def _record(connection: Connection, first_key: PublicKey) -> IdentityRecord:
+    control = read_control(connection, first_key)
+    document, revision = control.document, control.current.seq_num
+    recovery = recovery_of(connection, control)
+    return IdentityRecord(control.identity, first_key, document, revision, recovery, control.keys, control.state)
+
+
+def recovery_of(connection: Connection, control: Control) -> RecoveryMeans:
+    """Return who can get an identity back, as far as this node can tell."""
+    if sealed_key(connection, control.first_key) is not None:
+        return RecoveryMeans.NONE
+    return RecoveryMeans.OWN_KEY if control.controller is None else RecoveryMeans.WORDS
+
+
+def find_own_log_end(node: Node, first_key: PublicKey) -> tuple[NextEntry, IdentityDocument] | None:
+    """Return the place of the next entry in log 0 of an identity that is hosted here, and its document in effect."""
+
+    def work(connection: Connection) -> tuple[NextEntry, IdentityDocument] | None:
+        hosted = find_identity(connection, identity_of(first_key))
+        if hosted is None:
+            return None
+        return read_next_of_log0(connection, first_key), read_control(connection, first_key).document
 
     return node.database.read(work)
 
@@ -317,6 +455,11 @@ def show_identity(node: Node, name: str | IdentityId) -> IdentityRecord:
 def list_hosted_identities(node: Node) -> list[HostedIdentity]:
     """Every identity that this node hosts."""
     return node.database.read(list_identities)
+
+
+def list_without_recovery(node: Node) -> set[IdentityId]:
+    """The hosted identities whose first key this node keeps: nobody else can get them back."""
+    return node.database.read(identities_with_kept_first_key)
 
 
 def parse_identity_name(text: str) -> str | IdentityId:
@@ -404,6 +547,17 @@ def edit_document(
     return _publish(node, identity, edit)
 
 
+def show_ends(node: Node, identity: IdentityId, key: PublicKey) -> list[RevokedLog]:
+    """Return how far the logs of a key of an identity go here; a document that revokes it lists this."""
+
+    def work(connection: Connection) -> list[RevokedLog]:
+        if identities_of(connection, [key]).get(key) != identity:
+            raise UnknownIdentity(f"{key} is no key of the identity")
+        return find_pins(connection, key)
+
+    return node.database.read(work)
+
+
 def _publish(
     node: Node,
     identity: IdentityId,
@@ -412,22 +566,39 @@ def _publish(
     leads_here: bool = False,
 ) -> IdentityRecord:
     before = show_identity(node, identity)
-    key = node.secret_key(before.key)
 
     def work(connection: Connection) -> IdentityRecord:
         # Read again, while nobody else publishes with these keys: only what this transaction sees is what it changes.
         lock_keys(connection, [identity])
-        revision, newest = read_newest_document(connection, key.public)
+        control = read_control(connection, before.key)
+        key, under = find_document_signer(connection, node, control)
+        newest = control.document
         document = edit(connection, newest)
         _rename(connection, node, identity, document.fqdn, leads_here=leads_here)
         if document != newest:
-            check_document(connection, key.public, document, node.settings.endpoint)
+            check_document(connection, before.key, document, node.settings.endpoint)
             spend_document(node, connection, identity, document)
-            revision = append_document(connection, key, document)
+            append_document(connection, key, replace(document, under=under))
         apply_identity_log(connection, key.public, is_ours=document != newest)
-        return IdentityRecord(identity, key.public, document, revision)
+        return _record(connection, before.key)
 
     return node.signing.write(work)
+
+
+def find_document_signer(connection: Connection, node: Node, control: Control) -> tuple[SecretKey, Hash | None]:
+    """Return the key that this node signs the next document of an identity with, and what that stands under.
+
+    It is the controller, else the first key; raises `identity.no-key-here` if this node keeps neither.
+    """
+    controller = control.controller
+    for author in (controller, control.first_key):
+        sealed = None if author is None else sealed_key(connection, author)
+        if author is not None and sealed is not None:
+            return node.vault.open(sealed), control.under_for(author) if author == controller else None
+    raise IdentityError(
+        "identity.no-key-here",
+        "this node keeps no key that may sign documents of the identity: sign on the client (PATCH /me with `signed`)",
+    )
 
 
 def _rename(connection: Connection, node: Node, identity: IdentityId, fqdn: str, *, leads_here: bool) -> None:
@@ -439,34 +610,60 @@ def _rename(connection: Connection, node: Node, identity: IdentityId, fqdn: str,
         leave_name(connection, hosted.fqdn, identity, node.clock())
 
 
+_BAD_DOCUMENT: Final = (
+    "this must be the next entry of log 0 of your first key, or of the controller that your document names, with an"
+    " `identity` message"
+)
+
+
 def replace_document(
-    node: Node, identity: IdentityId, signed: SignedMessage, *, leads_here: bool = False
+    node: Node,
+    identity: IdentityId,
+    signed: SignedMessage,
+    *,
+    controller: SecretKey | None = None,
+    leads_here: bool = False,
 ) -> IdentityRecord:
-    """A new document that the client signed as the next entry of log 0, or the newest one again for its name."""
+    """A new document that the client signed as the next entry of log 0, or the newest one again for its name.
+
+    `controller` is a key that this node has offered to keep, if the document names it.
+    """
     before = show_identity(node, identity)
     entry, document = _read_signed(signed)
-    if not isinstance(document, IdentityDocument) or (entry.author, entry.log_id) != (before.key, IDENTITY_LOG):
-        raise IdentityError(
-            "identity.bad-document",
-            "this must be the next entry of log 0 of your first key, with an `identity` message",
-        )
+    if not isinstance(document, IdentityDocument) or entry.log_id != IDENTITY_LOG:
+        raise IdentityError("identity.bad-document", _BAD_DOCUMENT)
 
-    def work(connection: Connection) -> None:
+    def work(connection: Connection) -> IdentityRecord:
         lock_keys(connection, [identity])  # as all do who publish: what is counted below is counted by one at a time
+        check_signer(read_control(connection, before.key), entry.author, document)
         _rename(connection, node, identity, document.fqdn, leads_here=leads_here)
-        check_document(connection, entry.author, document, node.settings.endpoint)
+        check_document(connection, before.key, document, node.settings.endpoint)
         spend_document(node, connection, identity, document)
-        _append_unless_newest(connection, entry, signed)
+        if entry.author == before.key:
+            _append_unless_newest(connection, entry, signed)
+        else:
+            _append(connection, signed)
+        take_controller(connection, node, identity, document, controller)
         apply_identity_log(connection, entry.author, is_ours=True)
+        return _record(connection, before.key)
 
-    node.signing.write(work)
-    return replace(before, document=document, revision=entry.seq_num)
+    return node.signing.write(work)
+
+
+def check_signer(control: Control, author: PublicKey, document: IdentityDocument) -> None:
+    """Raise `identity.bad-document` unless the author may sign documents, and this one stands under the right entry."""
+    if author not in (control.first_key, control.controller):
+        raise IdentityError("identity.bad-document", _BAD_DOCUMENT)
+    under = None if author == control.first_key else control.under_for(author)
+    if document.under != under:
+        wanted = "nothing" if under is None else f"{under}, the entry that made this key the controller"
+        raise IdentityError("identity.bad-document", f"the document must stand under {wanted}", under=under)
 
 
 def append_document(connection: Connection, key: SecretKey, document: IdentityDocument) -> int:
     """Sign a document as the next entry of log 0, inside the caller's transaction; its sequence number."""
     payload = encode_message(document)
-    following = read_next_entry(connection, key.public, IDENTITY_LOG)
+    following = read_next_of_log0(connection, key.public)
     _append(connection, SignedMessage(sign_next(key, payload, following).encoded, payload))
     return following.seq_num
 
@@ -475,10 +672,7 @@ def read_document(signed: SignedMessage) -> IdentityDocument:
     """The identity document in what a client signed."""
     _, document = _read_signed(signed)
     if not isinstance(document, IdentityDocument):
-        raise IdentityError(
-            "identity.bad-document",
-            "this must be the next entry of log 0 of your first key, with an `identity` message",
-        )
+        raise IdentityError("identity.bad-document", _BAD_DOCUMENT)
     return document
 
 
@@ -496,8 +690,26 @@ def _append(connection: Connection, signed: SignedMessage) -> None:
             raise item.payload_error
         entry = item.signed.entry
         check_author(connection, entry.author, entry.log_id, entry.seq_num)
+        if entry.log_id == IDENTITY_LOG and find_branch_end(connection, entry.author) is not None:
+            _append_to_branch(connection, entry, by_log(prepared))
+            return
     for receipt in ingest_batch(connection, by_log(prepared), must_be_next=True).values():
         if receipt.error is not None:
+            raise receipt.error
+
+
+def _append_to_branch(connection: Connection, entry: Entry, batch: Batch) -> None:
+    """Append to the branch that counts of a log 0 whose fork is tolerated; raises `log.stale` for another place."""
+    following = read_next_of_log0(connection, entry.author)
+    links = entry.seq_num, entry.lipmaa_link, entry.backlink
+    if links != (following.seq_num, following.lipmaa_link, following.backlink):
+        raise LogError(
+            "log.stale",
+            f"entry {entry.seq_num} does not follow entry {following.seq_num - 1} of the branch that counts",
+            next=following,
+        )
+    for receipt in ingest_batch(connection, batch, must_be_next=False).values():
+        if receipt.status is IngestStatus.REFUSED and receipt.error is not None:
             raise receipt.error
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-from inkgrove.core import Hash, IdentityId, PublicKey, identity_of
+from inkgrove.core import Hash, IdentityId, NextEntry, PublicKey, flavour_of, identity_of, make_next_entry
 from inkgrove.core.errors import KeyRevoked
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages import (
@@ -18,11 +18,15 @@ from inkgrove.messages import (
     DocumentState,
     IdentityDocument,
     IdentityLogEntry,
+    IdentityState,
     KeyOf,
     SignedDocument,
     claimed_identities,
+    counted_entries,
     decide_control,
     decode_if_valid,
+    find_tip,
+    fork_state,
     judge_document,
 )
 from inkgrove.node.errors import IdentityError, UnknownIdentity
@@ -38,6 +42,7 @@ from inkgrove.store.logs import (
     note_key_change,
     read_entries,
     read_newest_entries,
+    read_next_entry,
     set_key_ends,
 )
 from inkgrove.store.node import (
@@ -128,6 +133,27 @@ def find_newest_document(connection: Connection, first_key: PublicKey) -> tuple[
     """Return the document in effect, with the sequence number of its entry; None if none is held."""
     found = find_control(connection, first_key)
     return None if found is None else (found.current.seq_num, found.current.document)
+
+
+def find_branch_end(connection: Connection, author: PublicKey) -> IdentityLogEntry | None:
+    """Return the last entry of the branch that counts, if log 0 of a key is forked and that is tolerated."""
+    log = StoredIdentityLog(connection, author)
+    return find_tip(log) if fork_state(log) is IdentityState.WORDS_USED_TWICE else None
+
+
+def read_next_of_log0(connection: Connection, author: PublicKey) -> NextEntry:
+    """Return what the next entry of log 0 must carry, in the branch that counts; raises if there can be none."""
+    tip = find_branch_end(connection, author)
+    if tip is None:
+        return read_next_entry(connection, author, IDENTITY_LOG)
+    branch = {item.entry.seq_num: item.hash for item in counted_entries(StoredIdentityLog(connection, author))}
+    return make_next_entry(author, IDENTITY_LOG, tip.entry.seq_num, branch.get, flavour_of(tip.hash))
+
+
+def is_identity_forked(connection: Connection, first_key: PublicKey) -> bool:
+    """Whether log 0 of a first key contradicts itself in a way that ends the identity."""
+    log = StoredIdentityLog(connection, first_key)
+    return log.lied_at is not None or fork_state(log) is IdentityState.FORKED
 
 
 def find_document_state(connection: Connection, entry_hash: Hash) -> DocumentState | None:

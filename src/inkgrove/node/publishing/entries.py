@@ -30,7 +30,8 @@ from inkgrove.messages import (
 )
 from inkgrove.node.errors import AuthError, OutOfScope, PublishError, RequestError
 from inkgrove.node.identity.caller import Action, Caller
-from inkgrove.node.identity.identity_log import IDENTITY_LOG, check_document
+from inkgrove.node.identity.identities import check_signer, take_controller
+from inkgrove.node.identity.identity_log import IDENTITY_LOG, check_document, read_control
 from inkgrove.node.publishing.json_values import make_refusal, require_migration
 from inkgrove.node.publishing.transaction import Appender, LogEnd
 from inkgrove.node.publishing.writer import Finish, Reply
@@ -74,14 +75,21 @@ def _check_identity_message(appender: Appender, caller: Caller, end: LogEnd, mes
                 "publish.wrong-log", "key-of is the first entry of a further key's log 0, and the only one that counts"
             )
         return
-    if not appender.require_key(end.author, identity).is_first:
-        raise PublishError("publish.wrong-log", "the identity document is in log 0 of the first key")
+    appender.require_key(end.author, identity)
     hosted = find_identity(appender.connection, identity)
     if hosted is None or message.fqdn != hosted.fqdn:
         raise AuthError(
             "auth.not-allowed", "this node serves the identity under another name: change that with PATCH /me"
         )
-    check_document(appender.connection, end.author, message, appender.node.settings.endpoint)
+    appender.flush()
+    control = read_control(appender.connection, hosted.key)
+    if end.author not in (control.first_key, control.controller):
+        raise PublishError(
+            "publish.wrong-log", "a document is in log 0 of the first key, or of the controller it names"
+        )
+    check_signer(control, end.author, message)
+    check_document(appender.connection, hosted.key, message, appender.node.settings.endpoint)
+    take_controller(appender.connection, appender.node, identity, message, None)
 
 
 # Schemas

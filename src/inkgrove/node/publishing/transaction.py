@@ -70,7 +70,7 @@ from inkgrove.store.logs import (
     read_hashes,
     read_role,
 )
-from inkgrove.store.node import OwnKey
+from inkgrove.store.node import OwnKey, find_key_status
 
 _MAX_LOGS: Final = 20_000
 _MAX_INSTANCES: Final = 200
@@ -200,12 +200,18 @@ class Appender:
     def find_signing_key(self, identity: IdentityId) -> OwnKey:
         """Return the key that this node signs with for an identity; raises `identity.no-key-here`."""
         own = sorted((key for key in self.keys.values() if key.identity == identity), key=lambda key: not key.is_first)
-        for key in own:
-            if key.sealed is not None:
-                return self.require_key(key.author, identity)
+        kept = [key for key in own if key.sealed is not None]
+        in_use = [key for key in kept if len(kept) == 1 or not self.has_ended(key.author)]
+        for key in in_use or kept:
+            return self.require_key(key.author, identity)
         raise IdentityError(
             "identity.no-key-here", "this node keeps no key of the identity: sign on the client and POST /entries"
         )
+
+    def has_ended(self, author: PublicKey) -> bool:
+        """Whether the identity of a key has revoked it."""
+        status = find_key_status(self.connection, author)
+        return status is not None and status.ends is not None
 
     def _secret(self, author: PublicKey) -> SecretKey:
         secret = self._secrets.get(author)

@@ -194,6 +194,17 @@ def sealed_key(connection: Connection, author: PublicKey) -> bytes | None:
     return connection.scalar(select(identity_keys.c.sealed).where(identity_keys.c.author == author))
 
 
+def identities_with_kept_first_key(connection: Connection) -> set[IdentityId]:
+    """The hosted identities whose first key is kept with its secret."""
+    query = select(identities.c.id).join_from(identities, identity_keys, identity_keys.c.author == identities.c.key)
+    return {IdentityId(found) for found in connection.scalars(query.where(identity_keys.c.sealed.is_not(None)))}
+
+
+def forget_secret(connection: Connection, author: PublicKey) -> None:
+    """Keep the secret of a key no longer."""
+    connection.execute(update(identity_keys).where(identity_keys.c.author == author).values(sealed=None))
+
+
 def some_sealed_keys(connection: Connection, limit: int = 16) -> list[bytes]:
     """A few of the encrypted secrets that this node keeps, its own for requests among them; none if it keeps none."""
     kept = select(identity_keys.c.sealed).where(identity_keys.c.sealed.is_not(None)).limit(limit)
