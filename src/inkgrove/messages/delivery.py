@@ -76,6 +76,8 @@ class OpenedParcel:
     author: PublicKey
     log_id: int
     messages: Sequence[ParcelMessage]
+    is_of_other_log: bool = False
+    """Whether it holds deletes in another log than that of the create (docs/protocol.md section 5.7)."""
 
     @property
     def has_create(self) -> bool:
@@ -175,17 +177,19 @@ def open_parcel(parcel: Parcel, create: Entry | None, held: Container[Hash] = ()
     ((author, log_id),) = logs
     if log_id == 0:
         raise ParcelError("parcel.bad", "log 0 is about an identity: it is read from its own node, never sent")
-    if create is not None and (create.author, create.log_id) != (author, log_id):
-        raise ParcelError("parcel.bad", "the instance is in another log: only its author says something about it")
+    is_of_other_log = create is not None and (create.author, create.log_id) != (author, log_id)
     seq_nums = [item.entry.seq_num for item in signed]
     if any(earlier >= later for earlier, later in pairwise(seq_nums)):
         raise ParcelError("parcel.bad", "the entries of a parcel come in their order, each once")
-    messages = _read_messages(parcel, signed, create.seq_num if create is not None else None)
+    if is_of_other_log:
+        messages = _read_ends(parcel, signed)
+    else:
+        messages = _read_messages(parcel, signed, create.seq_num if create is not None else None)
     # The last entry may be one that the owner of the log has pinned: its pool comes with everything of the log.
     pools = set(union_of_pools([*(item.seq_num for item in messages), seq_nums[-1]]))
     if not pools.issuperset(seq_nums):
         raise ParcelError("parcel.bad", "the parcel holds entries that prove nothing about its instance")
-    return OpenedParcel(parcel, signed, author, log_id, messages)
+    return OpenedParcel(parcel, signed, author, log_id, messages, is_of_other_log)
 
 
 def _verify_unless(held: Container[Hash], entry: Entry) -> SignedEntry:
@@ -231,6 +235,24 @@ def _read_messages(parcel: Parcel, signed: Sequence[SignedEntry], create_seq: in
         elif message.instance not in (parcel.instance, create_seq) or seq_num <= create_seq:
             raise ParcelError("parcel.bad", f"entry {seq_num} is no message of the parcel's instance")
         messages.append(ParcelMessage(seq_num, item.hash, message))
+    if not messages:
+        raise ParcelError("parcel.bad", "the parcel holds no payload")
+    return messages
+
+
+def _read_ends(parcel: Parcel, signed: Sequence[SignedEntry]) -> list[ParcelMessage]:
+    """Read deletes that another key of the owner has signed, in its own log; whose key it is the receiver finds out."""
+    messages: list[ParcelMessage] = []
+    for item, (_, payload) in zip(signed, parcel.entries, strict=True):
+        if payload is None:
+            continue
+        verify_payload(item.entry, payload)
+        message = decode_message(payload)
+        if not isinstance(message, Delete) or message.instance != parcel.instance or message.schema is None:
+            raise ParcelError(
+                "parcel.bad", "the instance is in another log: all that can be said about it there is that it has ended"
+            )
+        messages.append(ParcelMessage(item.entry.seq_num, item.hash, message))
     if not messages:
         raise ParcelError("parcel.bad", "the parcel holds no payload")
     return messages

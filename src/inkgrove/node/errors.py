@@ -199,6 +199,11 @@ class DeliveryError(InkgroveError):
     codes = (
         ErrorCode("federation.blocked", 422, "The recipient takes nothing from this sender."),
         ErrorCode(
+            "federation.foreign-end",
+            422,
+            "A key says that the instance has ended that is not known to be one of its owner's.",
+        ),
+        ErrorCode(
             "federation.not-to-be-passed-on",
             422,
             "The owner's word on access does not let anybody else send this instance.",

@@ -133,6 +133,8 @@ def receive_opened(
     for item in opened.messages:
         check_author(connection, opened.author, opened.log_id, item.seq_num)
     owner = find_owner(connection, opened.author)
+    if held is not None and (refused := _refuse_end(connection, via, opened, held)):
+        return refused
     arrival = ArrivingParcel(_newest_access(opened, held), via == owner, opened.is_deletion)
     accepted, receipts = [], []
     for recipient in parcel.recipients:
@@ -185,6 +187,28 @@ def receive_opened(
         if via is not None:
             want_schemas(connection, _named_schemas(opened), node.clock(), via)
     return receipts
+
+
+def _refuse_end(
+    connection: Connection, via: IdentityId | None, opened: OpenedParcel, held: HeldInstance
+) -> list[DeliveryReceipt]:
+    """Refuse a delete in another log by a key that is not known to be the owner's; empty if there is none.
+
+    If the owner sends it, they are looked up anew. Raises `ParcelRefused` if it names another schema.
+    """
+    if not opened.is_of_other_log:
+        return []
+    if any(item.message.schema is None or item.message.schema.schema_id != held.schema for item in opened.messages):
+        raise ParcelRefused(ParcelError("parcel.bad", "the instance is of another schema than its end says"))
+    owner = find_owner(connection, held.author)
+    if find_owner(connection, opened.author) == owner:
+        return []
+    refusal = DeliveryError("federation.foreign-end", "a key ended it that is not known to be its owner's")
+    unlisted_key = opened.author if via == owner else None
+    return [
+        DeliveryReceipt(opened.parcel.instance, to, DeliveryDecision.REFUSED, refusal.code, unlisted_key)
+        for to in opened.parcel.recipients or (NOBODY,)
+    ]
 
 
 def _can_add(connection: Connection, recipient: IdentityId, via: IdentityId, opened: OpenedParcel) -> bool:
@@ -242,7 +266,9 @@ def store_parcel(
             note_references(node, connection, instance, item.message, opened.author)
         # Only what is news is sent on, so that nothing goes round in circles.
         if opened.is_deletion or may_pass_on(access):
-            queue_forwards(connection, instance, opened.last_seq_num, node.clock())
+            held = find_held_instance(connection, instance) if opened.is_of_other_log else None
+            last_seq = opened.last_seq_num if held is None else held.last_seq
+            queue_forwards(connection, instance, last_seq, node.clock())
 
 
 def _keep_request(

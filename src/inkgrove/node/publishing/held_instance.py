@@ -8,7 +8,7 @@ from inkgrove.core import Hash, IdentityId, PublicKey, union_of_pools
 from inkgrove.messages import Access, Create, Delete, Parcel, SchemaId, Timestamp, Unset, Update, decode_if_valid
 from inkgrove.schema import LogMessage
 from inkgrove.store.db import Connection
-from inkgrove.store.logs import InstanceKey, find_entry, find_log, messages_of, read_entry_bytes
+from inkgrove.store.logs import InstanceKey, find_entry, find_log, messages_of, read_ends, read_entry_bytes
 
 MAX_PARCEL_BYTES: Final = 4 * 1024 * 1024
 """How much of an instance goes into one parcel."""
@@ -32,10 +32,13 @@ class HeldInstance:
     expires: Timestamp | None
     """The newest one."""
     is_deleted: bool
+    """Whether it has ended: by a delete, or by what another key of its owner says in another log."""
     messages: Sequence[LogMessage]
     """The valid ones with payloads, in order."""
     pinned_seq: int | None = None
     """The entry that the owner of a revoked key has pinned, if that decides which branch of the log counts."""
+    ended_by: Hash | None = None
+    """The entry of a delete in another log that ends it, if its own log has none."""
 
     def is_expired(self, now: int) -> bool:
         """Whether it has expired at a time in microseconds."""
@@ -43,8 +46,8 @@ class HeldInstance:
 
     @property
     def last_seq(self) -> int:
-        """The sequence number of the newest message."""
-        return self.messages[-1].seq_num
+        """The sequence number of the newest message; one more if a delete in another log comes after all of them."""
+        return self.messages[-1].seq_num + (self.ended_by is not None)
 
 
 def find_held_instance(connection: Connection, instance: Hash) -> HeldInstance | None:
@@ -73,9 +76,15 @@ def find_held_instance(connection: Connection, instance: Hash) -> HeldInstance |
             expires = message.expires
         is_deleted |= isinstance(message, Delete)
         messages.append(item)
+    schema, ended_by = create.schema.schema_id, None
+    if not is_deleted:
+        found = read_ends(connection, [instance]).of_key(connection, entry.author).get(instance, ())
+        ends = [end for end in found if end.message.schema is not None and end.message.schema.schema_id == schema]
+        is_deleted = bool(ends)
+        ended_by = min((end.hash for end in ends if isinstance(end.message, Delete)), default=None)
     return HeldInstance(
         instance,
-        create.schema.schema_id,
+        schema,
         entry.author,
         log.id,
         log.height,
@@ -86,6 +95,7 @@ def find_held_instance(connection: Connection, instance: Hash) -> HeldInstance |
         is_deleted,
         messages,
         log.pinned_seq,
+        ended_by,
     )
 
 
@@ -100,12 +110,25 @@ def pack_parcel(
     if deletions_only:
         messages = [item for item in messages if isinstance(decode_if_valid(item.payload), Delete)]
     if not messages:
-        return None
+        return _pack_end(connection, held, recipients) if deletions_only and held.ended_by is not None else None
     payloads = {item.seq_num: item.payload for item in messages}
     pinned = [held.pinned_seq] if held.pinned_seq is not None else []
     pool = union_of_pools([*payloads, *pinned], held.height)
     encoded = read_entry_bytes(connection, held.log, pool)
     entries = [(encoded[seq_num], payloads.get(seq_num)) for seq_num in pool if seq_num in encoded]
+    return Parcel(held.instance, tuple(recipients), entries)
+
+
+def _pack_end(connection: Connection, held: HeldInstance, recipients: Sequence[IdentityId]) -> Parcel | None:
+    """Return a parcel with the delete in another log that ends an instance, and the entries that prove it there."""
+    stored = find_entry(connection, held.ended_by) if held.ended_by is not None else None
+    log = find_log(connection, stored.entry.author, stored.entry.log_id) if stored is not None else None
+    if stored is None or log is None or stored.refusal is not None:
+        return None
+    own = stored.entry.seq_num
+    pool = union_of_pools([own], log.height)
+    encoded = read_entry_bytes(connection, log.id, pool)
+    entries = [(encoded[seq_num], stored.payload if seq_num == own else None) for seq_num in pool if seq_num in encoded]
     return Parcel(held.instance, tuple(recipients), entries)
 
 

@@ -47,7 +47,7 @@ from inkgrove.node.publishing.transaction import Appender, LogEnd
 from inkgrove.node.publishing.writer import Finish, Reply
 from inkgrove.schema import FoldedRow
 from inkgrove.store.db import Connection
-from inkgrove.store.federation import pending_of
+from inkgrove.store.federation import keep_queued_elsewhere, pending_of
 from inkgrove.store.node import is_follower, shares_of, was_sent
 from inkgrove.store.rot import lock_instance
 from inkgrove.store.views import Reader, VisibleRow, find_visible_row, follow_lines
@@ -380,13 +380,14 @@ def _continue(
 ) -> Finish:
     """Sign a create in place of an instance that another key wrote, for those who have that one.
 
-    `is_narrower`: its access is another one, so that some of them may not get it; they get a delete.
+    If others have it elsewhere, they get a delete of it besides: it may have been passed on to people of whom this node
+    knows nothing. So do they if the access is another one (`is_narrower`), and some may not have the new instance.
     """
     old, connection = own.row.instance, appender.connection
     appender.flush()
     recipients, waiting = shares_of(connection, old), pending_of(connection, old, own.identity)
     instance = _sign(appender, caller, end, create)
-    if is_narrower:
+    if is_narrower or keep_queued_elsewhere(connection, [old]):
         _sign(appender, caller, end, Delete(old, create.schema))
     appender.share(instance, recipients, own.identity)
     names = [item.name for item in waiting if item.state == "waiting"]
