@@ -140,7 +140,7 @@ def test_sqlite_is_set_up_for_readers_beside_a_writer(tmp_path: Path) -> None:
     with database.reading() as connection:
         settings = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
-            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout", "secure_delete")
         }
     levels = []
     for durable in (True, False):
@@ -148,7 +148,13 @@ def test_sqlite_is_set_up_for_readers_beside_a_writer(tmp_path: Path) -> None:
             levels.append(connection.exec_driver_sql("PRAGMA synchronous").scalar())
     database.close()
     assert levels == [2, 1]  # FULL for what we publish, NORMAL for the rest
-    assert settings == {"journal_mode": "wal", "synchronous": 1, "foreign_keys": 1, "busy_timeout": 30_000}
+    assert settings == {
+        "journal_mode": "wal",
+        "synchronous": 1,
+        "foreign_keys": 1,
+        "busy_timeout": 30_000,
+        "secure_delete": 1,
+    }
 
 
 def _is_for(dialect: str) -> Callable[..., bool]:
@@ -178,7 +184,7 @@ NEXT_REVISION = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "0008", "0007"
+revision, down_revision = "0009", "0008"
 
 
 def upgrade() -> None:
@@ -202,19 +208,19 @@ def test_store_is_led_through_the_revisions_after_its_own(place: Place, tmp_path
     log = LogBuilder().grow(2)
     with open_store(place) as store:
         store.ingest(offers(log))
-        next_one = folder / "versions" / "r0008_colours.py"
+        next_one = folder / "versions" / "r0009_colours.py"
         next_one.write_text(NEXT_REVISION.format(fails=True))
         with pytest.raises(RuntimeError, match="in the middle"), store.database.writing() as connection:
             bring_up_to_date(connection, str(folder))
         revision, columns = revision_and_columns(place)
-        assert revision == "0007"  # all of it, or nothing
+        assert revision == "0008"  # all of it, or nothing
         assert "colour" not in columns
         next_one.write_text(NEXT_REVISION.format(fails=False))
         for _ in range(2):
             with store.database.writing() as connection:
                 bring_up_to_date(connection, str(folder))
         revision, columns = revision_and_columns(place)
-        assert revision == "0008"
+        assert revision == "0009"
         assert "colour" in columns
         assert len(store.read(read_entries, log.secret.public, 1)) == 2
     with raises("store.too-new"):
