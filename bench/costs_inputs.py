@@ -221,6 +221,8 @@ class Worst:
         )
         yield "PUT /instances/{instance}", ("249,000 keys", self._post(past, keys))
         yield "DELETE /instances/{instance}", ("signed in", self._get(past, token=True))
+        erase = {"password": "wrong password"}
+        yield "POST /instances/{instance}/erase", ("wrong password", self._json(f"{past}/erase", lambda _: erase))
         yield (
             "GET /instances/{instance}",
             ("a row of 500 KB", self._get(letter)),

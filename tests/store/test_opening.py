@@ -16,7 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import column, insert, inspect, literal, select, table, text, update
+from sqlalchemy import column, insert, inspect, literal, select, table, update
 
 from inkgrove.core import IdentityId
 from inkgrove.core.errors import NoStore, StoreUnavailable
@@ -143,7 +143,7 @@ def test_sqlite_is_set_up_for_readers_beside_a_writer(tmp_path: Path) -> None:
     with database.reading() as connection:
         settings = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
-            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout", "secure_delete")
         }
     levels = []
     for durable in (True, False):
@@ -151,7 +151,13 @@ def test_sqlite_is_set_up_for_readers_beside_a_writer(tmp_path: Path) -> None:
             levels.append(connection.exec_driver_sql("PRAGMA synchronous").scalar())
     database.close()
     assert levels == [2, 1]  # FULL for what we publish, NORMAL for the rest
-    assert settings == {"journal_mode": "wal", "synchronous": 1, "foreign_keys": 1, "busy_timeout": 30_000}
+    assert settings == {
+        "journal_mode": "wal",
+        "synchronous": 1,
+        "foreign_keys": 1,
+        "busy_timeout": 30_000,
+        "secure_delete": 1,
+    }
 
 
 def _is_for(dialect: str) -> Callable[..., bool]:
@@ -168,24 +174,6 @@ def test_migrations_make_the_tables_that_the_code_uses(bare: Place) -> None:
         differences = compare_metadata(context, identities.metadata)
     database.close()
     assert differences == []
-
-
-def test_store_of_the_first_release_becomes_what_a_new_one_is(bare: Place) -> None:
-    open_store(bare).close()
-    database = Database(parse_store_url(bare))
-    with database.writing() as connection:  # what each later revision has added is taken away again
-        connection.execute(text("DROP TABLE closings"))
-        for name in ("created", "last_used", "label"):
-            connection.execute(text(f"ALTER TABLE sessions DROP COLUMN {name}"))
-        identity = {"id": b"1" * 32, "fqdn": "jane.haiku.ink", "key": b"2" * 32, "created": 1}
-        connection.execute(insert(identities), identity)
-        old = table("sessions", column("token"), column("identity"), column("expires"))
-        connection.execute(insert(old), {"token": b"3" * 32, "identity": b"1" * 32, "expires": 2**62})
-        connection.execute(update(table("alembic_version", column("version_num"))).values(version_num=OLDEST))
-    database.close()
-    with open_store(bare) as store:
-        assert store.read(list_sessions, IdentityId(b"1" * 32), 0) == [StoredSession(b"3" * 32, "", 0, 0, 2**62)]
-    test_migrations_make_the_tables_that_the_code_uses(bare)
 
 
 def test_newest_revision_is_the_last_migration() -> None:
@@ -244,6 +232,13 @@ def test_store_is_led_through_the_revisions_after_its_own(place: Place, tmp_path
 
 
 OLDER = """
+DROP TABLE erasures;
+DROP TABLE erasure_progress;
+DROP TABLE erasure_journal;
+DROP TABLE closings;
+ALTER TABLE sessions DROP COLUMN created;
+ALTER TABLE sessions DROP COLUMN last_used;
+ALTER TABLE sessions DROP COLUMN label;
 DROP TABLE branch_entries;
 ALTER TABLE logs DROP COLUMN pin;
 ALTER TABLE logs DROP COLUMN is_pinned;
@@ -259,12 +254,12 @@ CREATE TABLE fork_proofs (
     CONSTRAINT fk_fork_proofs_first FOREIGN KEY(first) REFERENCES entries (hash),
     CONSTRAINT fk_fork_proofs_second FOREIGN KEY(second) REFERENCES entries (hash)
 );
-UPDATE alembic_version SET version_num = '0007'
+UPDATE alembic_version SET version_num = '{oldest}'
 """
-"""What revision 0008 has changed, taken back."""
+"""What the revisions since the first release have changed, taken back."""
 
 
-def test_store_of_revision_0007_becomes_what_a_new_one_is(bare: Place) -> None:
+def test_store_of_the_first_release_becomes_what_a_new_one_is(bare: Place) -> None:
     log = LogBuilder().grow(6)
     with open_store(bare) as store:
         store.ingest([*offers(log), *offers(log.fork_at(4))])
@@ -273,11 +268,15 @@ def test_store_of_revision_0007_becomes_what_a_new_one_is(bare: Place) -> None:
         proof = store.read(find_fork_proof, log.secret.public, 1)
         assert proof is not None
         with store.database.writing() as connection:
-            for statement in OLDER.format(**types).split(";"):
+            for statement in OLDER.format(**types, oldest=OLDEST).split(";"):
                 connection.exec_driver_sql(statement)
             row = {"seq_num": 4, "first": proof.first.hash, "second": proof.second.hash}
             values = select(logs.c.id, *map(literal, row.values()))
             connection.execute(fork_proofs.insert().from_select(["log", *row], values))
+            identity = {"id": b"1" * 32, "fqdn": "jane.haiku.ink", "key": b"2" * 32, "created": 1}
+            connection.execute(insert(identities), identity)
+            session = {"token": b"3" * 32, "identity": b"1" * 32, "expires": 2**62}
+            connection.execute(insert(table("sessions", *map(column, session))), session)
     with open_store(bare) as store:
         assert read_revision(bare) == NEWEST
         with store.database.reading() as connection:
@@ -286,6 +285,7 @@ def test_store_of_revision_0007_becomes_what_a_new_one_is(bare: Place) -> None:
             differences = compare_metadata(context, identities.metadata)
         assert differences == []
         assert store.read(find_fork_proof, log.secret.public, 1) == proof
+        assert store.read(list_sessions, IdentityId(b"1" * 32), 0) == [StoredSession(b"3" * 32, "", 0, 0, 2**62)]
         assert len(store.read(read_entries, log.secret.public, 1)) == 7
 
 

@@ -79,6 +79,7 @@ NO_VECTOR = {
     "log.not-a-fork",
     "log.stale",
     "message.too-large",
+    "payload.erased",
     "varu64.out-of-range",
 }
 

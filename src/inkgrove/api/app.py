@@ -33,7 +33,7 @@ from inkgrove.node.blobs import CollectedBlobs, collect_if_alone, update_blob_re
 from inkgrove.node.identity import bind_administrators
 from inkgrove.node.identity import sessions as passwords
 from inkgrove.node.publishing import Writer
-from inkgrove.node.runtime import Node
+from inkgrove.node.runtime import Node, erase_due
 
 ROUTERS: Final = (*ROUTES, *OAUTH)
 log = structlog.get_logger("inkgrove.node")
@@ -50,7 +50,8 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
         _tell_when_stopping(node)
         await asyncio.to_thread(passwords.prepare_password_check)
         app.state.federation = Federation(node, importer)
-        tasks = [asyncio.create_task(_collect_blobs(node)), asyncio.create_task(app.state.federation.run())]
+        work = (_collect_blobs(node), _erase(node), app.state.federation.run())
+        tasks = [asyncio.create_task(item) for item in work]
         try:
             yield
         finally:
@@ -122,6 +123,23 @@ async def _collect_blobs(node: Node) -> None:
             return
         work = collect_if_alone
         await asyncio.sleep(period)
+
+
+async def _erase(node: Node) -> None:
+    """Erase what is due, again and again; once in a while also from the files of the database."""
+    settings = node.settings
+    last_compaction = node.clock()
+    while settings.erase_seconds > 0:
+        await asyncio.sleep(settings.erase_seconds)
+        is_night = 0 < settings.compact_seconds * 1_000_000 <= node.clock() - last_compaction
+        try:
+            report = await asyncio.to_thread(erase_due, node, compact=is_night)
+            if is_night:
+                last_compaction = node.clock()
+            if report is not None and (report.instances or report.is_compacted is not None):
+                log.info("erased", **report.document())
+        except InkgroveError as error:
+            log.warning("could not erase what is due", code=error.code, reason=error.message)
 
 
 def _tell_when_stopping(node: Node) -> None:

@@ -21,6 +21,7 @@ from inkgrove.cli import (
     backup,
     bundle,
     doctor,
+    erase,
     identity,
     log,
     materialise,
@@ -86,6 +87,7 @@ app.command(epilog="Example: inkgrove settings --json")(options.settings)
 serve.add_to(app)
 doctor.add_to(app)
 backup.add_to(app)
+erase.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -267,6 +267,11 @@ class PayloadError(InkgroveError):
 
     codes = (
         ErrorCode(
+            "payload.erased",
+            410,
+            "The instance was deleted and its content erased here: it is not taken in again.",
+        ),
+        ErrorCode(
             "payload.hash-mismatch",
             422,
             "These bytes are not the payload of that entry. The entry and its log stay good.",

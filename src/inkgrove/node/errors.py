@@ -329,6 +329,7 @@ class PublishError(InkgroveError):
             409,
             "More readers would see the whole history of the instance: say `history=show`, or make a copy.",
         ),
+        ErrorCode("publish.not-deleted", 409, "Only what was deleted can be erased: delete the instance first."),
         ErrorCode("publish.not-shareable", 422, "The access of the instance does not let these recipients see it."),
         ErrorCode(
             "publish.shows-source",
@@ -558,4 +559,5 @@ class StorageError(InkgroveError):
             "The disk of the node is nearly full: it takes sign-ins, deletes and small deliveries, and nothing else.",
             "The operator has to free some space.",
         ),
+        ErrorCode("storage.erasing", 503, "Another process of the home is erasing.", "Wait for its end."),
     )

@@ -167,6 +167,20 @@ class NodeSettings:
     blob_collection_seconds: int = field(
         default=3_600, metadata={"about": "How often a running node removes unused blobs; 0 is never."}
     )
+    erase_grace_seconds: int = field(
+        default=7 * 86_400,
+        metadata={"about": "How long the content of an instance is kept after its delete came here, or it expired."},
+    )
+    erase_seconds: int = field(
+        default=3_600, metadata={"about": "How often a running node erases what is due; 0 is never."}
+    )
+    compact_seconds: int = field(
+        default=86_400,
+        metadata={
+            "about": "How often a running node rewrites its database without what was erased, if anything was; writers "
+            "wait for it. 0 is never: `inkgrove erase` does it."
+        },
+    )
     workers: int = field(default=1, metadata={"about": "How many processes serve."})
     shutdown_seconds: int = field(
         default=30, metadata={"about": "How long requests that are under way may take to finish when the node stops."}

@@ -8,11 +8,12 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from inkgrove.api.http.answers import json_answer, make_large
-from inkgrove.api.http.auth import CallerDependency, NodeDependency
+from inkgrove.api.http.auth import AddressDependency, CallerDependency, NodeDependency
 from inkgrove.api.http.bodies import parsed_body
 from inkgrove.api.http.formats import media_type_of
+from inkgrove.api.http.limits import PASSWORDS
 from inkgrove.api.http.problems import responses
-from inkgrove.api.routes.models import StrictModel
+from inkgrove.api.routes.models import Password, StrictModel
 from inkgrove.api.routes.publishing import (
     TRIED,
     PublisherDependency,
@@ -29,7 +30,7 @@ from inkgrove.core import Hash, parse_hash
 from inkgrove.core.errors import InkgroveError
 from inkgrove.messages import Timestamp
 from inkgrove.node.errors import RequestError
-from inkgrove.node.identity import Caller
+from inkgrove.node.identity import Caller, sessions
 from inkgrove.node.publishing import (
     ChangeInstance,
     CopyInstance,
@@ -39,6 +40,7 @@ from inkgrove.node.publishing import (
     ShareInstance,
     apply_patch,
     check_operations,
+    erase_own_instance,
     merge_patch,
     read_deliveries,
 )
@@ -306,8 +308,49 @@ async def replace_instance(
     responses=responses(*REFUSED, *_CHANGED),
 )
 async def delete_instance(publisher: TryingPublisherDependency, instance: str) -> Response:
-    """End an instance; its entries stay."""
+    """End an instance: it is hidden at once and its content erased after a grace; its entries stay."""
     return await publisher.publish(DeleteInstance(parse_instance(instance)))
+
+
+class EraseBody(StrictModel):
+    """The password of who asks, once more: what is erased cannot be had back."""
+
+    password: Password
+
+
+class ErasedDocument(BaseModel):
+    """Whether the content of an instance is gone from this node."""
+
+    instance: Annotated[str, Field(examples=[_INSTANCE])]
+    erased: Annotated[bool, Field(description="False: other work was under way; it is erased next.")]
+
+
+@router.post(
+    "/instances/{instance}/erase",
+    response_model=ErasedDocument,
+    responses=responses(
+        "auth.required",
+        "auth.bad-token",
+        "auth.not-allowed",
+        "auth.bad-password",
+        "auth.too-many-attempts",
+        "auth.busy",
+        "view.unknown-instance",
+        "publish.not-deleted",
+        "store.unavailable",
+    ),
+)
+async def erase_instance(
+    node: NodeDependency, caller: CallerDependency, address: AddressDependency, instance: str, body: EraseBody
+) -> dict[str, Any]:
+    """Erase the content of an instance of one's own that was deleted, without waiting for the grace to end."""
+    identity, name = caller.require_identity(), parse_instance(instance)
+
+    def work() -> bool:
+        sessions.check_own_password(node, identity, body.password, address)
+        return erase_own_instance(node, caller, name)
+
+    return {"instance": name.hex(), "erased": await PASSWORDS.run(address, work)}
 
 
 @router.post(

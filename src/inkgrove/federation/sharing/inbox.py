@@ -17,6 +17,7 @@ from inkgrove.core.errors import (
     InvalidSince,
     LacksCreate,
     ParcelError,
+    PayloadError,
     PayloadSizeMismatch,
     StoreUnavailable,
 )
@@ -71,6 +72,7 @@ from inkgrove.store.logs import (
     find_entry,
     find_log,
     ingest_batch,
+    is_erased,
     keep_held_hashes,
     make_other_branch,
     prepare_items,
@@ -121,6 +123,8 @@ def receive_opened(
     """
     parcel = opened.parcel
     held = find_held_instance(connection, parcel.instance)
+    if held is None and is_erased(connection, parcel.instance):
+        return _receive_erased(opened)
     if held is None and not opened.has_create:
         raise ParcelRefused(LacksCreate("the create of the instance is not held here: send all of it"))
     if held is None:
@@ -209,6 +213,14 @@ def _refuse_end(
         DeliveryReceipt(opened.parcel.instance, to, DeliveryDecision.REFUSED, refusal.code, unlisted_key)
         for to in opened.parcel.recipients or (NOBODY,)
     ]
+
+
+def _receive_erased(opened: OpenedParcel) -> list[DeliveryReceipt]:
+    """Take the end of an instance that was erased here, of which nothing is left; raises `ParcelRefused` for more."""
+    if not opened.is_deletion:
+        raise ParcelRefused(PayloadError("payload.erased", "the content of this instance was erased here"))
+    instance = opened.parcel.instance
+    return [DeliveryReceipt(instance, to, DeliveryDecision.ACCEPTED) for to in opened.parcel.recipients or (NOBODY,)]
 
 
 def _can_add(connection: Connection, recipient: IdentityId, via: IdentityId, opened: OpenedParcel) -> bool:

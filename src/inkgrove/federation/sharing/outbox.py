@@ -29,6 +29,7 @@ from inkgrove.messages import DELIVERY_FORMAT, DELIVERY_MEDIA_TYPE, MAX_PARCELS,
 from inkgrove.node.errors import NotAddressed
 from inkgrove.node.publishing import (
     HeldInstance,
+    find_erased_instance,
     find_held_instance,
     is_due_to,
     may_receive,
@@ -95,7 +96,8 @@ def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId
     now = node.clock()
     sender = find_identity(connection, deliveries[0].via)
     instances = {
-        instance: find_held_instance(connection, instance) for instance in {due.instance for due in deliveries}
+        instance: find_held_instance(connection, instance) or find_erased_instance(connection, instance)
+        for instance in {due.instance for due in deliveries}
     }
     groups: dict[tuple[Hash, int, bool], list[DueDelivery]] = defaultdict(list)
     for due in deliveries:

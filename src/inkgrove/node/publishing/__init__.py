@@ -38,7 +38,14 @@ from inkgrove.node.publishing.entries import (
     render_next_entry,
     require_few_changes,
 )
-from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance, pack_next_parcel, pack_parcel
+from inkgrove.node.publishing.erase_request import erase_own_instance
+from inkgrove.node.publishing.held_instance import (
+    HeldInstance,
+    find_erased_instance,
+    find_held_instance,
+    pack_next_parcel,
+    pack_parcel,
+)
 from inkgrove.node.publishing.instance_states import COSTLY, InstanceState
 from inkgrove.node.publishing.instances import (
     ChangeInstance,
@@ -118,7 +125,9 @@ __all__ = [
     "compile_patterns",
     "decide_acceptance",
     "deliver_locally",
+    "erase_own_instance",
     "find_box_refusal",
+    "find_erased_instance",
     "find_held_instance",
     "find_recipients",
     "is_due_to",

@@ -15,7 +15,7 @@ from inkgrove.node.errors import ViewError
 from inkgrove.node.identity.caller import RELATIONS_READ, Caller
 from inkgrove.node.identity.identity_log import find_owner
 from inkgrove.node.identity.names import find_identity_name
-from inkgrove.node.publishing.held_instance import HeldInstance, find_held_instance
+from inkgrove.node.publishing.held_instance import HeldInstance, find_erased_instance, find_held_instance
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import (
@@ -169,7 +169,7 @@ def read_deliveries(node: Node, caller: Caller, instance: Hash) -> list[tuple[De
     identity = caller.require_any_identity()
 
     def work(connection: Connection) -> list[tuple[DeliveryState, str | None]]:
-        held = find_held_instance(connection, instance)
+        held = find_held_instance(connection, instance) or find_erased_instance(connection, instance)
         if held is None:
             raise unknown
         states = [state for state in states_of(connection, instance) if state.via == identity]

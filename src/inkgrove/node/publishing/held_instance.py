@@ -99,6 +99,29 @@ def find_held_instance(connection: Connection, instance: Hash) -> HeldInstance |
     )
 
 
+def find_erased_instance(connection: Connection, instance: Hash) -> HeldInstance | None:
+    """Return an instance of which only the entry of its create and a delete that names its schema are held."""
+    stored = find_entry(connection, instance)
+    if stored is None or stored.refusal is not None or stored.payload is not None:
+        return None
+    entry = stored.entry
+    log = find_log(connection, entry.author, entry.log_id)
+    assert log is not None
+    key = InstanceKey(log.id, entry.seq_num)
+    ends: list[LogMessage] = []
+    schema: SchemaId | None = None
+    for item in messages_of(connection, [key])[key]:
+        message = decode_if_valid(item.payload) if item.invalid_code is None else None
+        if isinstance(message, Delete) and message.schema is not None:
+            schema = schema or message.schema.schema_id
+            ends.append(item)
+    if schema is None:
+        return None
+    return HeldInstance(
+        instance, schema, entry.author, log.id, log.height, entry.seq_num, None, 0, None, is_deleted=True, messages=ends
+    )
+
+
 def pack_parcel(
     connection: Connection, held: HeldInstance, recipients: Sequence[IdentityId], *, after: int, deletions_only: bool
 ) -> Parcel | None:

@@ -4,6 +4,8 @@ Use cases get a `Node`. Settings and a home come in; no other room is imported f
 """
 
 from inkgrove.node.runtime.backup import RestoredHome, check_backup, read_manifest, restore_backup, write_backup
+from inkgrove.node.runtime.erasure import ErasureReport, count_due, erase_at_once, erase_due
+from inkgrove.node.runtime.erasure_journal import ERASED, ErasureJournal
 from inkgrove.node.runtime.home import READERS, RECEIVERS, SMALL_DELIVERY, DiskReserve, NameFile
 from inkgrove.node.runtime.node import Node, load_node_key, replace_node_key
 from inkgrove.node.runtime.schema_cache import SchemaCache
@@ -25,6 +27,7 @@ from inkgrove.node.runtime.write_buffers import AccessLog, ReadCounter
 __all__ = [
     "AUTHOR_KEY",
     "COPIED",
+    "ERASED",
     "FROM_BEFORE",
     "NO_MARK",
     "OLDER",
@@ -34,6 +37,8 @@ __all__ = [
     "SMALL_DELIVERY",
     "AccessLog",
     "DiskReserve",
+    "ErasureJournal",
+    "ErasureReport",
     "NameFile",
     "Node",
     "ReadCounter",
@@ -42,6 +47,9 @@ __all__ = [
     "Vault",
     "all_marks",
     "check_backup",
+    "count_due",
+    "erase_at_once",
+    "erase_due",
     "find_reason",
     "load_node_key",
     "make_mark",

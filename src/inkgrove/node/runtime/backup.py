@@ -20,6 +20,7 @@ from inkgrove.core import Hash
 from inkgrove.core.errors import StoreError, StoreUnavailable
 from inkgrove.messages import Timestamp
 from inkgrove.node.errors import BackupError
+from inkgrove.node.runtime.erasure_journal import ERASED, ErasureJournal, apply_journal
 from inkgrove.node.runtime.home import READERS, RECEIVERS, HomeLock, NameFile
 from inkgrove.node.runtime.signing_guard import AUTHOR_KEY, make_mark, path_of
 from inkgrove.store.db import FILE_NAME, Connection, Database, is_any_run_alive, parse_store_url
@@ -39,13 +40,14 @@ from inkgrove.store.logs import (
     write_snapshot,
 )
 from inkgrove.store.node import Epoch, end_all_sign_ins, hosts_anybody, note_behind, read_epoch, rename_epoch
+from inkgrove.store.rot import compact_files
 from inkgrove.store.views import FILE_NAME as VIEWS_FILE
 from inkgrove.store.views import drop_all_views, list_blobs, open_views
 
 BACKUP_FORMAT: Final = "inkgrove backup 1"
 MANIFEST: Final = "manifest.json"
 VAULT_KEY: Final = "vault.key"
-SINGLE_FILES: Final = ("inkgrove.toml", RECEIVERS, READERS)
+SINGLE_FILES: Final = ("inkgrove.toml", RECEIVERS, READERS, ERASED)
 FOLDERS: Final = ("keys", "schemas")
 _PIECE: Final = 1024 * 1024
 
@@ -311,6 +313,8 @@ def restore_backup(
             else:
                 aside = _put_sqlite(draft, home, now)
             _put_mark(home, name, before)
+            on_progress("erasing what was erased before", 0, None)
+            _erase_again(home, store_url, now)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
     finally:
@@ -428,6 +432,13 @@ def _put_postgresql(draft: Path, store_url: str, on_progress: OnProgress) -> Non
         views.close()
 
 
+def _erase_again(home: Path, store_url: str, now: int) -> None:
+    """Take out of the database that was put back what the journal of the home says was erased."""
+    with open_store(store_url) as store:
+        if apply_journal(store.database, home, now, from_start=True):
+            compact_files(store.database)
+
+
 def _put_files(backup: Path, home: Path, manifest: Manifest, on_progress: OnProgress) -> list[str]:
     """Put back blobs and the files of the home; return those that were there already and differ."""
     kept = []
@@ -442,6 +453,9 @@ def _put_files(backup: Path, home: Path, manifest: Manifest, on_progress: OnProg
         elif name in (RECEIVERS, READERS):
             for fqdn in sorted(NameFile(backup / name).names()):
                 NameFile(path).add(fqdn)
+        elif name == ERASED:
+            known = set(ErasureJournal(home).read())
+            ErasureJournal(home).append([item for item in ErasureJournal(backup).read() if item not in known])
         elif name in SINGLE_FILES or name.split("/")[0] in FOLDERS:
             if not path.exists():
                 write_new_file(path, (backup / name).read_bytes(), 0o600)

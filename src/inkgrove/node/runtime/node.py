@@ -10,6 +10,7 @@ from inkgrove.core import KEY_BYTES, IdentityId, PublicKey, SecretKey
 from inkgrove.core.errors import NoStore
 from inkgrove.messages import Timestamp
 from inkgrove.node.errors import IdentityError
+from inkgrove.node.runtime.erasure_journal import apply_journal
 from inkgrove.node.runtime.home import READERS, RECEIVERS, DiskReserve, HomeLock, NameFile
 from inkgrove.node.runtime.schema_cache import SchemaCache
 from inkgrove.node.runtime.signing_guard import SigningGuard, all_marks
@@ -76,6 +77,7 @@ class Node:
         self.reads = ReadCounter(self.database)
         self.session_uses = SessionUses(self.database)
         self.signatures = SignatureProcess()
+        apply_journal(self.database, home, clock())  # what was erased, if this database is older than that
         strangers = settings.stranger_query_seconds
         self._stranger_queries = QueryLimit(strangers, running=2, waiting=6, advice=", or sign in")
         self._queries = QueryLimit(settings.query_seconds, running=2, waiting=16)

@@ -20,6 +20,7 @@ from inkgrove.core.errors import InkgroveError, InputError, PipelineError
 from inkgrove.pipeline.runtime.batches import BATCH_BYTES
 from inkgrove.pipeline.runtime.failures import explain, first_reason
 from inkgrove.pipeline.runtime.java import find_java
+from inkgrove.pipeline.runtime.local_directory import LocalDirectory
 from inkgrove.pipeline.views.plan import InkgroveSource
 from inkgrove.pipeline.views.relation_source import RelationSource
 
@@ -45,6 +46,7 @@ def start_session(logs: Path, properties: Mapping[str, str] | None = None, pytho
     try:
         logs.mkdir(parents=True, exist_ok=True)
         log4j.write_text(_LOG4J)
+        local = LocalDirectory(logs / "local")
     except OSError as err:
         raise InputError(
             "input.unreadable-file", f"cannot write Spark's logs to {logs}: {err.strerror or err}"
@@ -75,6 +77,7 @@ def start_session(logs: Path, properties: Mapping[str, str] | None = None, pytho
         "spark.sql.streaming.pollingDelay": "10ms",
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.warehouse.dir": str(logs / "warehouse"),
+        "spark.local.dir": str(local.path),
         **(properties or {}),
     }
     own = configuration.get("spark.driver.extraJavaOptions")
@@ -98,6 +101,7 @@ def start_session(logs: Path, properties: Mapping[str, str] | None = None, pytho
         raise PipelineError(
             "pipeline.spark-failed", f"Spark does not start{where}: {first_reason(err)}; its logs are in {logs}"
         ) from err
+    _local[id(session.sparkContext)] = local
     session.dataSource.register(InkgroveSource)
     session.dataSource.register(RelationSource)
     return session
@@ -120,8 +124,20 @@ def session_for(
     except (PySparkException, Py4JError, ConnectionError) as err:
         raise explain(err, logs) from err
     finally:
-        with suppress(Py4JError, ConnectionError):  # it may have gone away
-            spark.stop()
+        stop_session(spark)
+
+
+_local: dict[int, LocalDirectory] = {}
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop a session, and leave nothing of what it had on the disk."""
+    number = id(spark.sparkContext)
+    with suppress(Py4JError, ConnectionError):  # it may have gone away
+        spark.stop()
+    local = _local.pop(number, None)
+    if local is not None:
+        local.remove()
 
 
 def count_tasks(spark: SparkSession) -> tuple[int, int]:

@@ -296,6 +296,7 @@ def _prepare_sqlite(engine: Engine, beside: Path | None) -> None:
         _switch_to_wal(connection)
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA secure_delete=ON")  # what is deleted is overwritten, in files attached later too
         if beside is not None:
             connection.execute("ATTACH DATABASE ? AS node", (str(beside),))
 

@@ -47,6 +47,7 @@ from inkgrove.store.logs.entries import (
     read_role,
     verified_among,
 )
+from inkgrove.store.logs.erased import is_erased
 from inkgrove.store.logs.ingestion import IngestReceipt, ingest_batch, linking_to, lock_logs, read_claims
 from inkgrove.store.logs.log_store import (
     MIGRATIONS,
@@ -194,6 +195,7 @@ __all__ = [
     "hashes_from",
     "heights_of",
     "ingest_batch",
+    "is_erased",
     "keep_held_hashes",
     "lend_reference",
     "linking_to",

@@ -16,6 +16,7 @@ from inkgrove.messages import SchemaId
 from inkgrove.store.db.connection import execute_many, in_lists, insert_new
 from inkgrove.store.db.log_tables import encode_log_key, entries, logs
 from inkgrove.store.logs.blob_references import StoredMessage, is_of_interest, update_references
+from inkgrove.store.logs.erased import OfferedMessage, find_erased_messages
 from inkgrove.store.logs.ingestion import (
     MESSAGE_COLUMNS,
     assign_waiting_messages,
@@ -76,6 +77,7 @@ def append_verified(connection: Connection, runs: Sequence[LogBatch]) -> list[Lo
     numbers = _lock_unmoved(connection, runs)
     taken = [(numbers[name], run) for run in runs if (name := _name(run)) in numbers]
     if taken:
+        taken = _without_erased(connection, taken)
         _insert_entries(connection, taken)
         arrived = {
             (log, line.hash): line.seq_num
@@ -98,6 +100,31 @@ def append_verified(connection: Connection, runs: Sequence[LogBatch]) -> list[Lo
         happened = [(what, log, line.seq_num) for log, run in taken for line in run.lines]
         _insert_rows(connection, "ingests", _INGEST_COLUMNS, happened)
     return [run for run in runs if _name(run) not in numbers]
+
+
+def _without_erased(connection: Connection, taken: list[tuple[int, LogBatch]]) -> list[tuple[int, LogBatch]]:
+    """Leave out the payloads that are content of erased instances."""
+    erased = find_erased_messages(
+        connection,
+        (
+            OfferedMessage(log, line.hash, line.content)
+            for log, run in taken
+            for line in run.lines
+            if line.content is not None
+        ),
+    )
+    if not erased:
+        return taken
+    return [
+        (
+            log,
+            LogBatch(
+                run.log,
+                [line._replace(payload=None, content=None) if line.hash in erased else line for line in run.lines],
+            ),
+        )
+        for log, run in taken
+    ]
 
 
 def _expect_much(connection: Connection) -> None:

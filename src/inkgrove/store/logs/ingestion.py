@@ -63,6 +63,7 @@ from inkgrove.store.logs.decision import (
     make_other_branch,
 )
 from inkgrove.store.logs.entries import read_next_entry, verified_among
+from inkgrove.store.logs.erased import OfferedMessage, find_erased_messages, without_content
 from inkgrove.store.logs.messages import InstanceKey
 from inkgrove.store.logs.positions import IngestKind
 from inkgrove.store.logs.preparation import Batch, LogKey, PayloadContent, PreparedItem
@@ -577,9 +578,23 @@ def ingest_batch(connection: Connection, batch: Batch, *, must_be_next: bool) ->
     receipts: dict[int, IngestReceipt] = {}
     stale: list[PreparedItem] = []
     writes = Writes()
-    for key, state in lock_log_states(connection, batch, must_be_next=must_be_next).items():
+    states = lock_log_states(connection, batch, must_be_next=must_be_next)
+    erased = find_erased_messages(
+        connection,
+        (
+            OfferedMessage(states[key].id, item.signed.hash, item.content)
+            for key, items in batch.items()
+            for item in items
+            if item.content is not None and not item.is_lie
+        ),
+    )
+    for key, state in states.items():
         # What a pinned branch leads to is found from its end.
-        for item in reversed(batch[key]) if state.is_pinned else batch[key]:
+        for offered in reversed(batch[key]) if state.is_pinned else batch[key]:
+            item = without_content(offered) if offered.signed.hash in erased else offered
+            if must_be_next and item is not offered:
+                receipts[item.number] = IngestReceipt(item.signed.hash, IngestStatus.REFUSED, item.payload_error)
+                continue
             decision = decide_ingest(state, item, must_be_next=must_be_next)
             writes.add(state, item, decision)
             apply_decision(state, item, decision)

@@ -51,7 +51,7 @@ from inkgrove.store.logs.positions import Ingest, IngestKind, read_ingests
 
 _ROWS: Final = 10_000
 _TELLING: Final = (IngestKind.ENTRY, IngestKind.PAYLOAD, IngestKind.PAYLOAD_DROPPED)
-_EXPIRES: Final = b"gexpires"
+EXPIRES_KEY: Final = b"gexpires"
 """The key as CBOR writes it: what does not hold it is not decoded."""
 
 
@@ -147,9 +147,9 @@ def _select_groups(dialect: str) -> Select[Any]:
     wanted, creates = table_of_pairs(dialect), entries.alias("creates")
     payload = entries.c.payload
     if dialect == "sqlite":
-        may_expire: Any = func.instr(payload, literal(_EXPIRES))
+        may_expire: Any = func.instr(payload, literal(EXPIRES_KEY))
     else:
-        may_expire = case((payload.op("LIKE")(literal(b"%" + _EXPIRES + b"%")), 1), else_=0)
+        may_expire = case((payload.op("LIKE")(literal(b"%" + EXPIRES_KEY + b"%")), 1), else_=0)
     is_valid = or_(logs.c.forked_at.is_(None), creates.c.seq_num < logs.c.forked_at)
     return (
         select(

@@ -1,8 +1,8 @@
 """The changes of a view: recorded by each merge, and read by those who follow the view (docs/protocol.md section 8).
 
-A merge keeps the rows it changes as images from before and after it. After a cursor, a reader gets the rows that became
-visible, changed or became invisible to them: because the row changed, was sent to them, expired, or because a relation
-began or ended. They get nothing of rows that they neither saw nor see.
+A merge keeps the rows it changes as images from before it, without their values, and from after it. After a cursor, a
+reader gets the rows that became visible, changed or became invisible to them: because the row changed, was sent to
+them, expired, or because a relation began or ended. They get nothing of rows that they neither saw nor see.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -47,7 +47,7 @@ from inkgrove.store.logs.positions import START, Offset, is_in_final_order
 from inkgrove.store.views.access import EarlierVisibility, Reader, has_mode, keys_of_identities, visible_rows
 from inkgrove.store.views.catalog import View
 from inkgrove.store.views.query import ViewRow, decode_rows
-from inkgrove.store.views.tables import change_counts, change_table, deleted, edges, gone, node_table
+from inkgrove.store.views.tables import ROW_COLUMNS, change_counts, change_table, deleted, edges, gone, node_table
 
 seen = node_table(visibility_changes)
 MAX_AT_ONCE: Final = 1000
@@ -369,10 +369,11 @@ class _Recorder:
         self.changes = change_table(view.id, view.generation, view.fields)
 
     def copy(self, condition: ColumnElement[bool], *, is_after: bool, even_gone: bool = False) -> None:
-        """Keep the rows as they are now."""
+        """Keep the rows as they are now; from before a change only who saw them: nobody is told their old values."""
         shown = visible_rows(self.rows, None if even_gone else self.view.cascading, None)
-        image = select(literal(self.number), literal(is_after), *self.rows.columns).where(condition, *shown)
-        names = [column.name for column in self.changes.columns]
+        columns = [column for column in self.rows.columns if is_after or column.name in ROW_COLUMNS]
+        image = select(literal(self.number), literal(is_after), *columns).where(condition, *shown)
+        names = ["_change", "_is_after", *(column.name for column in columns)]
         self.connection.execute(insert(self.changes).from_select(names, image))
 
     def finish(self, folded: ReplacedRows | None, went: Lost, came: Lost, retained: int) -> None:
