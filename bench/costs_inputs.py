@@ -142,6 +142,15 @@ class Worst:
         yield "GET /me/senders", ("signed in", self._get("/me/senders", token=True))
         yield "PUT /me/senders/{name}", ("names elsewhere, signed in", self._get(sender, token=True))
         yield "DELETE /me/senders/{name}", ("signed in", self._get(sender, token=True))
+        export = "/me/export/" + "ab" * 16
+        yield (
+            "POST /me/export",
+            ("249,000 keys", self._post("/me/export", keys)),
+            ("again and again, signed in", self._json("/me/export", lambda _: {})),
+        )
+        yield "GET /me/export/{id}", ("signed in", self._get(export, token=True))
+        yield "DELETE /me/export/{id}", ("signed in", self._get(export, token=True))
+        yield "GET /me/export/{id}/file", ("signed in", self._get(f"{export}/file", token=True, range="bytes=0-"))
 
     def _of_services(self) -> Iterator[tuple]:  # type: ignore[type-arg]
         uris = {"client_name": "x", "redirect_uris": [f"https://x.evil.ink/{n}" for n in range(100_000)]}

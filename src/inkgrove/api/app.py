@@ -32,10 +32,12 @@ from inkgrove.federation.replication import ArchiveImporter
 from inkgrove.node.blobs import CollectedBlobs, collect_if_alone, update_blob_references
 from inkgrove.node.identity import bind_administrators
 from inkgrove.node.identity import sessions as passwords
+from inkgrove.node.person_file import Exports
 from inkgrove.node.publishing import Writer
 from inkgrove.node.runtime import Node
 
 ROUTERS: Final = (*ROUTES, *OAUTH)
+_EXPORTS_SECONDS: Final = 60.0
 log = structlog.get_logger("inkgrove.node")
 
 
@@ -50,7 +52,11 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
         _tell_when_stopping(node)
         await asyncio.to_thread(passwords.prepare_password_check)
         app.state.federation = Federation(node, importer)
-        tasks = [asyncio.create_task(_collect_blobs(node)), asyncio.create_task(app.state.federation.run())]
+        tasks = [
+            asyncio.create_task(_collect_blobs(node)),
+            asyncio.create_task(_tidy_exports(app.state.exports)),
+            asyncio.create_task(app.state.federation.run()),
+        ]
         try:
             yield
         finally:
@@ -78,6 +84,8 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
     app.state.node = node
     app.state.writer = Writer(node)
     node.call_at_close(app.state.writer.close)
+    app.state.exports = Exports(node)
+    node.call_at_close(app.state.exports.close)
     app.state.large_answers = LargeAnswers()
     node.call_at_close(app.state.large_answers.close)
     app.state.metrics = Metrics(node)
@@ -122,6 +130,16 @@ async def _collect_blobs(node: Node) -> None:
             return
         work = collect_if_alone
         await asyncio.sleep(period)
+
+
+async def _tidy_exports(exports: Exports) -> None:
+    """Go on with exports that a process left unfinished, and remove files that have expired, again and again."""
+    while True:
+        try:
+            await asyncio.to_thread(exports.tidy)
+        except OSError as error:
+            log.warning("exports could not be tidied", reason=str(error))
+        await asyncio.sleep(_EXPORTS_SECONDS)
 
 
 def _tell_when_stopping(node: Node) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from inkgrove.client import identities, publishing, reading, signing
+from inkgrove.client import exports, identities, publishing, reading, signing
 from inkgrove.client import relations as relating
 from inkgrove.client.connection import SECONDS, Credentials, Flow
 from inkgrove.client.models import Tokens
@@ -92,6 +92,9 @@ class Operations:
     sign_out = Operation(identities.sign_out)
     add_key = Operation(identities.add_key)
     revoke_key = Operation(identities.revoke_key)
+    start_export = Operation(exports.start_export)
+    export_state = Operation(exports.export_state)
+    remove_export = Operation(exports.remove_export)
     follow = Operation(relating.follow)
     unfollow = Operation(relating.unfollow)
     answer_follower = Operation(relating.answer_follower)

@@ -9,6 +9,7 @@ from inkgrove.api.routes import (
     blobs,
     changes,
     entries,
+    exports,
     federation,
     identities,
     instance_reads,
@@ -37,6 +38,7 @@ ROUTERS = (
     changes.router,
     instance_reads.router,
     blobs.router,
+    exports.router,
     rot.router,
     operation.router,
 )

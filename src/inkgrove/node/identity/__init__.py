@@ -37,6 +37,7 @@ from inkgrove.node.identity.identity_log import (
     apply_identity_log,
     apply_identity_logs_since,
     check_author,
+    find_identity_of_key,
     find_newest_document,
     find_owner,
     read_newest_document,
@@ -53,6 +54,7 @@ from inkgrove.node.identity.names import (
     names_of_authors,
     require_living_here,
     rules_of,
+    take_name,
 )
 from inkgrove.node.identity.quotas import IDENTITY_LOG_ALLOWANCE, change_limits, show_quota, show_quotas
 from inkgrove.node.identity.relations import (
@@ -118,6 +120,7 @@ __all__ = [
     "count_registration",
     "create_identity",
     "decide_relation",
+    "find_identity_of_key",
     "find_newest_document",
     "find_own_name_holder",
     "find_owner",
@@ -152,5 +155,6 @@ __all__ = [
     "show_quota",
     "show_quotas",
     "sign_in",
+    "take_name",
     "use_hasher",
 ]

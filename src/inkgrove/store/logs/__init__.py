@@ -37,6 +37,7 @@ from inkgrove.store.logs.entries import (
     heights_of,
     keep_held_hashes,
     next_log_id,
+    read_encoded_entries,
     read_entries,
     read_entry_bytes,
     read_hashes,
@@ -46,7 +47,7 @@ from inkgrove.store.logs.entries import (
     read_role,
     verified_among,
 )
-from inkgrove.store.logs.ingestion import IngestReceipt, ingest_batch, linking_to, lock_logs, read_claims
+from inkgrove.store.logs.ingestion import IngestReceipt, ingest_batch, lock_logs, read_claims
 from inkgrove.store.logs.log_store import (
     MIGRATIONS,
     NEWEST,
@@ -176,7 +177,6 @@ __all__ = [
     "ingest_batch",
     "keep_held_hashes",
     "lend_reference",
-    "linking_to",
     "load_rows",
     "lock_logs",
     "logs_of_schema",
@@ -196,6 +196,7 @@ __all__ = [
     "read_claims",
     "read_content",
     "read_counted_payloads",
+    "read_encoded_entries",
     "read_entries",
     "read_entry_bytes",
     "read_hashes",
