@@ -5,7 +5,6 @@ run of record has 1 GiB). Rates count entries; those with blobs are not compared
 """
 
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -51,14 +50,26 @@ def _import(home: Path, file: Path) -> float:
     return seconds
 
 
+_PROGRAM = """
+import sys
+from pathlib import Path
+from inkgrove.cli.main import main
+sys.argv = ["inkgrove", *sys.argv[2:]]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+finally:
+    status = Path("/proc/self/status").read_text()
+    print(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")), file=sys.stderr)
+"""
+
+
 def _peak(*arguments: str) -> int:
     """The most memory of a command, in bytes, without the processes that it starts."""
-    program = f"import sys; from inkgrove.cli.main import main; sys.argv = {['inkgrove', *arguments]!r}; main()"
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    assert status == 0, status
-    assert isinstance(used, resource.struct_rusage)
-    return used.ru_maxrss * 1024
+    command = [sys.executable, "-c", _PROGRAM, "-", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return int(done.stderr.splitlines()[-1]) * 1024
 
 
 def rows() -> Iterator[Row]:

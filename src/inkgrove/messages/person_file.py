@@ -21,7 +21,7 @@ from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages import cbor
 from inkgrove.messages.delivery import Parcel
 from inkgrove.messages.timestamp import Timestamp
-from inkgrove.messages.value_readers import EntryPair, read_entry_pair, write_entry_pairs
+from inkgrove.messages.value_readers import EntryPair, read_entry_pair, read_host, write_entry_pairs
 
 PERSON_FORMAT: Final = "inkgrove person 1"
 PERSON_MEDIA_TYPE: Final = "application/vnd.inkgrove.person+cbor-seq"
@@ -365,6 +365,13 @@ def _short(value: object) -> str:
     return _text(value, 253)
 
 
+def _host(value: object) -> str:
+    try:
+        return read_host(value, "fqdn")
+    except InkgroveError as err:
+        raise changed(err.message) from err
+
+
 _STATES: Final = _one_of("waiting", "delivered", "held", "refused", "given-up")
 ROWS: Final[dict[str, dict[str, Callable[[object], Any]]]] = {
     "relations": {
@@ -410,6 +417,7 @@ ROWS: Final[dict[str, dict[str, Callable[[object], Any]]]] = {
     "backlogs": {"follower": _id, "queued": _number},
     "pins": {"instance": _hash, "pinned": _number},
     "withheld": {"hash": _hash, "instance": _hash, "author": _id},
+    "people": {"identity": _id, "fqdn": _host},
 }
 """The tables that a file can hold rows of, in their order, each with its columns."""
 

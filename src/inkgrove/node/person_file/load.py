@@ -60,6 +60,8 @@ CHUNK: Final = 20_000
 _CHUNK_BYTES: Final = 16 * 1024 * 1024
 _CAREFUL: Final = 2_000
 _COPIES: Final = 100
+_MOST_PEOPLE: Final = 1_000
+"""How many names of others are noted: the list of a node has room for ten times as many."""
 _ALWAYS: Final = ("withheld",)
 """Tables whose rows count wherever the identity lives."""
 
@@ -225,11 +227,21 @@ class _Import:
         if not self.report.lives_here and table not in _ALWAYS:
             self.report.waiting[table] += len(rows)
             return
+        if table == "people":
+            self._note_people(rows)
+            return
         now = self._node.clock()
         put = self._node.database.write(lambda c: put_person_rows(c, self._identity, table, rows, now))
         self.report.new[table] += put
         if len(rows) > put:
             self.report.refused[table] += len(rows) - put
+
+    def _note_people(self, rows: list[dict[str, Any]]) -> None:
+        """Note under which names others can be asked; who is there is proved when they are."""
+        for row in rows:
+            if self.report.new["people"] < _MOST_PEOPLE:
+                self._node.receivers.add(row["fqdn"])
+                self.report.new["people"] += 1
 
     # Blobs
 

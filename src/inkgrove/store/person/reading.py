@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, exists, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, exists, or_, select, tuple_, union
 
 from inkgrove.core import Hash, IdentityId, PublicKey
 from inkgrove.messages import SchemaId
@@ -16,7 +16,9 @@ from inkgrove.store.db.node_tables import (
     blob_rights,
     blobs,
     deliveries,
+    identities,
     identity_keys,
+    known_identities,
     notices,
     pending_recipients,
     relations,
@@ -146,6 +148,7 @@ def read_person_rows(connection: Connection, identity: IdentityId, table: str) -
         "backlogs": _backlogs,
         "pins": _pins,
         "withheld": _withheld,
+        "people": _people,
     }
     query, keys = queries[table](identity)
     after: Sequence[Any] | None = None
@@ -233,3 +236,23 @@ def _withheld(identity: IdentityId) -> _Query:
     b = blob_references.c
     query = select(b.hash, b.instance, b.author).where(b.is_withheld, b.author.in_(_own_keys(identity)))
     return query, [b.hash, b.instance, b.author]
+
+
+def _people(identity: IdentityId) -> _Query:
+    """The names of everybody whom the other rows are about, as far as this node knows them."""
+    own = logs.c.author.in_(_own_keys(identity))
+    shared = select(shares.c.identity).join_from(shares, entries, entries.c.hash == shares.c.instance)
+    about = union(
+        select(relations.c.followee).where(relations.c.follower == identity),
+        select(relations.c.follower).where(relations.c.followee == identity),
+        select(deliveries.c.recipient).where(deliveries.c.via == identity),
+        select(accepted_senders.c.sender).where(accepted_senders.c.identity == identity),
+        select(request_box.c.via).where(request_box.c.recipient == identity),
+        shared.join(logs, logs.c.id == entries.c.log).where(own),
+    ).subquery()
+    named = union(
+        select(identities.c.id, identities.c.fqdn).where(identities.c.lives_here),
+        select(known_identities.c.id, known_identities.c.fqdn),
+    ).subquery()
+    query = select(named.c.id, named.c.fqdn).where(named.c.id.in_(select(about)), named.c.id != identity)
+    return query, [named.c.id, named.c.fqdn]
