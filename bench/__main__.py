@@ -13,7 +13,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-SUITES = ("verification", "migration", "archive", "pipeline", "node", "reading", "federation", "rot_pass", "demo")
+SUITES = (
+    "verification",
+    "migration",
+    "archive",
+    "person_file",
+    "pipeline",
+    "node",
+    "reading",
+    "federation",
+    "rot_pass",
+    "demo",
+)
 
 
 def main() -> None:

@@ -110,7 +110,15 @@ class Worst:
 
     def attacks(self) -> Iterator[Attack]:
         """All of them; a route without one is found by `bench.costs`."""
-        for make in (self._of_people, self._of_services, self._of_data, self._of_nodes, self._of_pages):
+        groups = (
+            self._of_people,
+            self._of_accounts,
+            self._of_services,
+            self._of_data,
+            self._of_nodes,
+            self._of_pages,
+        )
+        for make in groups:
             for route, *ways in make():
                 for way in ways:
                     what, made, *more = way
@@ -130,12 +138,6 @@ class Worst:
         )
         yield "POST /me/keys", ("249,000 keys", self._post("/me/keys", keys))
         yield "DELETE /me/keys/{key}", ("signed in", self._get("/me/keys/" + "ab" * 32, token=True))
-        closing = lambda _: {"password": "wrong password"}  # noqa: E731
-        yield "DELETE /me", ("wrong, signed in", self._json("/me", closing))
-        forged = "Bearer ink_x_" + "ab" * 32
-        yield "GET /closing", ("a token that is not here", self._get("/closing", authorization=forged))
-        yield "GET /me/keys", ("signed in", self._get("/me/keys", token=True))
-        yield "PATCH /me/keys/{key}", ("249,000 keys", self._post("/me/keys/" + "ab" * 32, keys))
         new = {"old": "wrong password", "new": "another password"}
         yield "POST /me/password", ("wrong, signed in", self._json("/me/password", lambda _: new))
         wrong = self._post(
@@ -173,6 +175,24 @@ class Worst:
         yield "GET /me/senders", ("signed in", self._get("/me/senders", token=True))
         yield "PUT /me/senders/{name}", ("names elsewhere, signed in", self._get(sender, token=True))
         yield "DELETE /me/senders/{name}", ("signed in", self._get(sender, token=True))
+
+    def _of_accounts(self) -> Iterator[tuple]:  # type: ignore[type-arg]
+        keys = many_keys()
+        closing = lambda _: {"password": "wrong password"}  # noqa: E731
+        yield "DELETE /me", ("wrong, signed in", self._json("/me", closing))
+        forged = "Bearer ink_x_" + "ab" * 32
+        yield "GET /closing", ("a token that is not here", self._get("/closing", authorization=forged))
+        yield "GET /me/keys", ("signed in", self._get("/me/keys", token=True))
+        yield "PATCH /me/keys/{key}", ("249,000 keys", self._post("/me/keys/" + "ab" * 32, keys))
+        export = "/me/export/" + "ab" * 16
+        yield (
+            "POST /me/export",
+            ("249,000 keys", self._post("/me/export", keys)),
+            ("again and again, signed in", self._json("/me/export", lambda _: {})),
+        )
+        yield "GET /me/export/{id}", ("signed in", self._get(export, token=True))
+        yield "DELETE /me/export/{id}", ("signed in", self._get(export, token=True))
+        yield "GET /me/export/{id}/file", ("signed in", self._get(f"{export}/file", token=True, range="bytes=0-"))
 
     def _of_services(self) -> Iterator[tuple]:  # type: ignore[type-arg]
         uris = {"client_name": "x", "redirect_uris": [f"https://x.evil.ink/{n}" for n in range(100_000)]}

@@ -5,10 +5,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench.verification import slothmails
-from inkgrove.core import Hash, SecretKey, has_lipmaa_link, hash_entry, lipmaa, sign_entry
-from inkgrove.messages import Create, SchemaId, SchemaVersion, encode_message
+from inkgrove.core import Hash, IdentityId, SecretKey, has_lipmaa_link, hash_entry, identity_of, lipmaa, sign_entry
+from inkgrove.messages import Create, IdentityDocument, SchemaId, SchemaVersion, encode_message
 from inkgrove.messages.yaml_form import parse_messages
+from inkgrove.node.blobs import Upload
+from inkgrove.node.identity import Caller, apply_identity_log
+from inkgrove.node.runtime import Node
+from inkgrove.node.settings import NodeSettings
 from inkgrove.store.logs import LogStore, open_store, read_entries, register_schema
+from inkgrove.store.node import HostedIdentity, add_identity
 
 AUTHORS = 1_000
 SCHEMAS = 200
@@ -129,3 +134,32 @@ def messages_of_schemas(schemas: int, authors: int, each: int) -> list[tuple[byt
             fields = {"subject": f"Greetings {count}", "body": "We hang on."}
             items.append(writer.sign(encode_message(Create(version, fields))))
     return items
+
+
+PERSON_LOGS = 10
+PERSON_SETTINGS = NodeSettings(disk_reserve_bytes=0, identity_blob_bytes=1 << 40)
+_BLOB = 8 << 20
+
+
+def make_person(home: Path, entries: int, blob_bytes: int = 0) -> IdentityId:
+    """Make a node in a directory with one identity that has so many entries and bytes of blobs."""
+    first = Writer(7, 0)
+    identity = identity_of(first.key.public)
+    with open_store(home) as store:
+        add_schema(store)
+        document = IdentityDocument("jane.haiku.ink", "https://jane.haiku.ink")
+        store.ingest([first.sign(encode_message(document))])
+        hosted = HostedIdentity(identity, "jane.haiku.ink", first.key.public, None, 1, document.endpoint)
+        store.write(add_identity, hosted, None)
+        store.database.write(lambda connection: apply_identity_log(connection, first.key.public))
+        for log_id in range(1, PERSON_LOGS + 1):
+            writer = Writer(7, log_id)
+            store.ingest([writer.sign(payload) for payload in slothmails(entries // PERSON_LOGS)])
+    if blob_bytes:
+        node = Node(home, PERSON_SETTINGS, home=home)
+        for number in range(blob_bytes // _BLOB):
+            with Upload(node, Caller(identity)) as upload:
+                upload.write(number.to_bytes(8, "big") * (_BLOB // 8))
+                upload.finish("image/png")
+        node.close()
+    return identity

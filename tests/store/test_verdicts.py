@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inkgrove.core import Entry, HeldEntry, SecretKey, decode_entry, lipmaa, verify_log, verify_signed
-from inkgrove.store.logs import IngestStatus, LogStore, LogValidity, find_fork_proof, find_log, linking_to, read_entries
+from inkgrove.core import Entry, HeldEntry, SecretKey, decode_entry, linking_to, lipmaa, verify_log, verify_signed
+from inkgrove.store.logs import IngestStatus, LogStore, LogValidity, find_fork_proof, find_log, read_entries
 from tests.support.logs import LogBuilder, resign
 from tests.support.tiers import amount
 

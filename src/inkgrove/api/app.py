@@ -32,10 +32,12 @@ from inkgrove.federation.replication import ArchiveImporter
 from inkgrove.node.blobs import CollectedBlobs, collect_if_alone, update_blob_references
 from inkgrove.node.identity import bind_administrators
 from inkgrove.node.identity import sessions as passwords
+from inkgrove.node.person_file import Exports
 from inkgrove.node.publishing import Writer
 from inkgrove.node.runtime import Node, erase_due
 
 ROUTERS: Final = (*ROUTES, *OAUTH)
+_EXPORTS_SECONDS: Final = 60.0
 log = structlog.get_logger("inkgrove.node")
 
 
@@ -50,7 +52,12 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
         _tell_when_stopping(node)
         await asyncio.to_thread(passwords.prepare_password_check)
         app.state.federation = Federation(node, importer)
-        work = (_collect_blobs(node), _erase(node), app.state.federation.run())
+        work = (
+            _collect_blobs(node),
+            _erase(node),
+            _tidy_exports(app.state.exports),
+            app.state.federation.run(),
+        )
         tasks = [asyncio.create_task(item) for item in work]
         try:
             yield
@@ -79,6 +86,8 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
     app.state.node = node
     app.state.writer = Writer(node)
     node.call_at_close(app.state.writer.close)
+    app.state.exports = Exports(node)
+    node.call_at_close(app.state.exports.close)
     app.state.large_answers = LargeAnswers()
     node.call_at_close(app.state.large_answers.close)
     app.state.metrics = Metrics(node)
@@ -140,6 +149,16 @@ async def _erase(node: Node) -> None:
                 log.info("erased", **report.document())
         except InkgroveError as error:
             log.warning("could not erase what is due", code=error.code, reason=error.message)
+
+
+async def _tidy_exports(exports: Exports) -> None:
+    """Go on with exports that a process left unfinished, and remove files that have expired, again and again."""
+    while True:
+        try:
+            await asyncio.to_thread(exports.tidy)
+        except OSError as error:
+            log.warning("exports could not be tidied", reason=str(error))
+        await asyncio.sleep(_EXPORTS_SECONDS)
 
 
 def _tell_when_stopping(node: Node) -> None:

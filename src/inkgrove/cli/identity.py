@@ -1,12 +1,14 @@
 """`inkgrove identity`: the identities that a node hosts, changed directly in its store."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from inkgrove.cli.options import CommandGroup, CommandOptions, set_flag
 from inkgrove.cli.output import console, note, print_facts, print_json
+from inkgrove.cli.progress import progress
 from inkgrove.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -292,3 +294,119 @@ def password(options: CommandOptions, fqdn: NameArgument) -> None:
         change_password(node, identity.id, new)
     facts = {"fqdn": identity.document.fqdn, "id": identity.id, "changed": True}
     options.answer(facts, lambda: note(f"The password of {fqdn} is new, and every sign-in has ended."))
+
+
+FileArgument = Annotated[Path, typer.Argument(help="The file of a person.", metavar="FILE")]
+
+
+def _read_passphrase(*, is_new: bool) -> str:
+    """Ask for the passphrase of a file, or read a line from standard input; twice if it is a new one."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        asked: str = typer.prompt("Passphrase of the file", hide_input=True, confirmation_prompt=is_new, err=True)
+        return asked
+    line = "" if sys.stdin is None else sys.stdin.readline().rstrip("\r\n")
+    if not line:
+        raise InputError("input.usage", "write the passphrase to standard input, in one line")
+    return line
+
+
+@app.command(epilog="Example: inkgrove identity export jane.haiku.ink jane.person")
+def export(
+    options: CommandOptions,
+    fqdn: NameArgument,
+    file: FileArgument,
+    with_secret: Annotated[
+        bool,
+        typer.Option(
+            "--with-secret",
+            help="Put the first key into it, sealed with a passphrase from a prompt or standard input; only if the "
+            "node keeps it.",
+        ),
+    ] = False,
+) -> None:
+    """Write everything that the node has of an identity into one file, also while the node runs."""
+    from inkgrove.node.identity import parse_identity_name, show_identity
+    from inkgrove.node.person_file import seal_secret, write_person_file
+    from inkgrove.store.files import rename_durably
+
+    if file.exists():
+        raise InputError("input.unreadable-file", f"{file} exists already; choose another name")
+    options.existing_store()  # nobody types a passphrase for a store that is not there
+    passphrase = _read_passphrase(is_new=True) if with_secret else None
+    target = file.resolve()
+    part = target.with_name(f".{target.name}.part")
+    with options.open_node() as node, progress("exporting", quiet=options.as_json) as bar:
+        identity = show_identity(node, parse_identity_name(fqdn))
+        secret = None
+        if passphrase is not None:
+            secret = seal_secret(node, node.secret_key(identity.key), passphrase)
+        try:
+            part.touch(0o600)
+            with part.open("wb") as opened:
+                written = write_person_file(node, identity.id, opened, secret=secret, on_progress=bar.show)
+            rename_durably(part, target)
+        finally:
+            part.unlink(missing_ok=True)
+    facts = {"fqdn": identity.document.fqdn, "id": identity.id, "file": str(file), "size": written.size}
+    facts |= {"digest": written.digest.hex(), "counts": written.counts}
+    counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(written.counts.items()))
+    options.answer(facts, lambda: typer.echo(f"{file}: {written.size:,} bytes; {counted}"))
+    if secret is None:
+        note("No secret is in it: who finds the file can read all of it, but sign nothing.")
+
+
+@app.command("import", epilog="Example: inkgrove identity import jane.person")
+def import_(
+    options: CommandOptions,
+    file: FileArgument,
+    identity: Annotated[
+        str | None, typer.Option("--identity", help="Whose file it has to be, by id.", metavar="ID")
+    ] = None,
+    with_secret: Annotated[
+        bool,
+        typer.Option(
+            "--with-secret",
+            help="Open the first key in it with a passphrase, from a prompt or standard input, and let the identity "
+            "live here with it.",
+        ),
+    ] = False,
+    older: Annotated[
+        bool, typer.Option("--older", help="Take in what is lacking although the node holds newer entries.")
+    ] = False,
+) -> None:
+    """Check the file of a person, all of it, then take in what the node lacks; twice changes nothing."""
+    from inkgrove.node.identity import parse_identity_name
+    from inkgrove.node.person_file import FileReader, import_person
+
+    with FileReader(file.resolve()):
+        pass  # nobody types a passphrase for, and no store is made of, something that is no such file
+    expected = None if identity is None else parse_identity_name(identity)
+    if isinstance(expected, str):
+        raise InputError("input.usage", "--identity takes an id, 64 digits in hex")
+    passphrase = _read_passphrase(is_new=False) if with_secret else None
+    with options.open_node(create=True) as node, progress("checking", quiet=options.as_json, unit="bytes") as bar:
+        report = import_person(
+            node,
+            file.resolve(),
+            expected=expected,
+            passphrase=passphrase,
+            allow_older=older,
+            on_progress=lambda what, done, total: bar.show(what, done, total, "bytes"),
+        )
+        behind = node.signing.read_behind_state()
+    counts = {"new": report.new, "known": report.known, "refused": report.refused, "waiting": report.waiting}
+    facts: dict[str, object] = {"fqdn": report.fqdn, "id": report.identity, "lives_here": report.lives_here}
+    facts |= {name: {key: count for key, count in sorted(items.items()) if count} for name, items in counts.items()}
+    if options.as_json:
+        print_json(facts)
+        return
+    for name, items in counts.items():
+        told = ", ".join(f"{count:,} {key.replace('_', ' ')}" for key, count in sorted(items.items()) if count)
+        if told:
+            typer.echo(f"{name}: {told}")
+    if report.is_hosted_now:
+        note(f"{report.fqdn} lives here now, without a password: inkgrove identity password {report.fqdn}")
+        if behind is not None:
+            note("Nothing is signed until others were asked (inkgrove resume says whom). Then import the file again.")
+    elif report.waiting:
+        note("What waits is taken in once the identity lives here: import the file again then.")

@@ -5,6 +5,7 @@ from inkgrove.client.client import Client, View
 from inkgrove.client.errors import (
     ClientError,
     Conflict,
+    ExportFailed,
     Invalid,
     NotAllowed,
     NotANode,
@@ -16,7 +17,7 @@ from inkgrove.client.errors import (
     Unreachable,
 )
 from inkgrove.client.identities import new_words
-from inkgrove.client.models import Blob, Change, Identity, Instance, Page, Published, Row, Schema, Tokens
+from inkgrove.client.models import Blob, Change, Export, Identity, Instance, Page, Published, Row, Schema, Tokens
 from inkgrove.core import SecretKey
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "Client",
     "ClientError",
     "Conflict",
+    "Export",
+    "ExportFailed",
     "Identity",
     "Instance",
     "Invalid",

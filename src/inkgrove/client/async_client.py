@@ -4,12 +4,13 @@ import asyncio
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
-from inkgrove.client import authorisation, identities
+from inkgrove.client import authorisation, exports, identities
 from inkgrove.client.connection import (
     FIRST_WAIT,
     LONGEST_WAIT,
@@ -21,9 +22,9 @@ from inkgrove.client.connection import (
     read_response,
     unreachable,
 )
-from inkgrove.client.errors import TryLater, Unreachable
+from inkgrove.client.errors import NotFound, TryLater, Unreachable
 from inkgrove.client.events import ChangeReader, LineSplitter
-from inkgrove.client.models import Change, MessageOutcome, Page, Row, Tokens
+from inkgrove.client.models import Change, Export, MessageOutcome, Page, Row, Tokens
 from inkgrove.client.operations import Awaiting, Operations
 from inkgrove.client.reading import OutcomeName, ViewOptions, ViewQuery, fields_of, outcomes, page, views
 from inkgrove.client.values import to_arrow
@@ -84,6 +85,34 @@ class AsyncClient(Operations, Awaiting):
         """End the access that the identity granted to this service."""
         if self._credentials.tokens is not None:
             await self.run(authorisation.give_back(self._credentials.tokens))
+
+    async def export_me(self, target: Path | str, *, passphrase: str | None = None) -> Export:
+        """Have everything that the caller has here written into a file, wait for it, and download it to `target`.
+
+        A download that was cut off goes on when this is called again. `passphrase`: see `start_export`. Raises
+        `FileExistsError` if there is such a file, and `ExportFailed`.
+        """
+        download = exports.ExportDownload(Path(target))
+        export = await self._begun_export(download) or await self.start_export(passphrase)
+        while export.state in ("waiting", "running"):
+            await asyncio.sleep(exports.LOOK_SECONDS)
+            export = await self.export_state(export.id)
+        exports.require_success(export)
+        while (size := download.size(export)) < (export.size or 0):
+            content = await self.run(exports.export_part(export, size))
+            await asyncio.to_thread(download.append, export, content)
+        await asyncio.to_thread(download.finish, export)
+        return export
+
+    async def _begun_export(self, download: exports.ExportDownload) -> Export | None:
+        begun = download.find_begun()
+        if begun is None:
+            return None
+        try:
+            return await self.export_state(begun)
+        except NotFound:
+            download.forget(begun)
+            return None
 
     def view(self, name: str) -> "AsyncView":
         """Return a view, by name or AUTHOR/LOG; nothing is asked of the node yet."""

@@ -5,6 +5,7 @@
         ├── Unreachable      no answer
         ├── NotANode         an answer of something else
         ├── NotAuthorised    the way through the browser failed
+        ├── ExportFailed     an export that came to nothing
         └── Refused          the node said no; `code` is the node's own
             ├── NotSignedIn  sign in, or authorise again
             ├── NotAllowed   somebody else may
@@ -33,6 +34,12 @@ class ClientError(InkgroveError):
             422,
             "The identity did not agree, or the browser did not come back in time, or with something else.",
         ),
+        ErrorCode(
+            "client.export-failed",
+            422,
+            "The node could not write the file of an export, or what was downloaded has another digest.",
+            "Ask for another export; if it fails again, ask the operator whether the disk is full.",
+        ),
         ErrorCode("client.refused", 422, "The node refused; the `code` of the error is the one that the node gave."),
     )
 
@@ -47,6 +54,10 @@ class NotANode(SingleCode, ClientError):
 
 class NotAuthorised(SingleCode, ClientError):
     code = "client.not-authorised"
+
+
+class ExportFailed(SingleCode, ClientError):
+    code = "client.export-failed"
 
 
 class Refused(ClientError):

@@ -108,6 +108,30 @@ class AccountClosing:
 
 
 @dataclass(frozen=True, slots=True)
+class Export:
+    """An export of everything that somebody has on a node."""
+
+    id: str
+    state: Literal["waiting", "running", "finished", "failed"]
+    phase: str | None
+    """What is being written, `done` of `total` if that is known."""
+    done: int
+    total: int | None
+    size: int | None
+    """How many bytes the finished file has."""
+    digest: str | None
+    """BLAKE2b-512 of the file without its last 82 bytes, in hex."""
+    expires: str | None
+    code: str | None
+    """Why it failed."""
+    has_secret: bool
+
+
+def read_export(data: Mapping[str, Any]) -> Export:
+    return Export(**{name: data[name] for name in Export.__slots__})
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaField:
     """A field of a schema at a version."""
 

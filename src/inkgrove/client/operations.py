@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from inkgrove.client import account, identities, publishing, reading, signing
+from inkgrove.client import account, exports, identities, publishing, reading, signing
 from inkgrove.client import relations as relating
 from inkgrove.client.connection import SECONDS, Credentials, Flow
 from inkgrove.client.models import Tokens
@@ -108,6 +108,9 @@ class Operations:
     end_service = Operation(account.end_service)
     close_account = Operation(account.close_account)
     closing = Operation(account.closing)
+    start_export = Operation(exports.start_export)
+    export_state = Operation(exports.export_state)
+    remove_export = Operation(exports.remove_export)
     follow = Operation(relating.follow)
     unfollow = Operation(relating.unfollow)
     answer_follower = Operation(relating.answer_follower)

@@ -11,6 +11,7 @@
     ├── CborError        cbor.*      the strict CBOR profile
     ├── MessageError     message.*   the content of one message
     ├── ParcelError      parcel.*    instances on their way between nodes
+    ├── PersonFileError  file.*      the file of a person
     ├── YamlError        yaml.*      messages written as YAML
     ├── SchemaError      schema.*    a schema message against the versions before it
     ├── InstanceError    instance.*  an instance message against its schema
@@ -400,6 +401,58 @@ class ParcelError(InkgroveError):
 
 class LacksCreate(SingleCode, ParcelError):
     code = "parcel.lacks-create"
+
+
+class PersonFileError(InkgroveError):
+    """The file of a person: everything of one identity, to be kept or taken to another node."""
+
+    codes = (
+        ErrorCode(
+            "file.unknown-form",
+            422,
+            "The file is no file of a person, or of a later version than this node reads.",
+            "Choose the file that the export gave, or use a newer version of Inkgrove.",
+        ),
+        ErrorCode(
+            "file.cut-off",
+            422,
+            "The file does not come to its end; nothing of it was taken in.",
+            "Go on with the download where it stopped, or export again.",
+        ),
+        ErrorCode(
+            "file.changed",
+            422,
+            "The file is not as it was written: a digest, a signature, a link or a hash does not hold. Nothing of it "
+            "was taken in.",
+            "Take another copy of the file, or export again.",
+        ),
+        ErrorCode(
+            "file.not-yours",
+            403,
+            "The file is of another identity, or holds logs of keys that are not this identity's. Nothing of it was "
+            "taken in.",
+            "Choose the file of this identity.",
+        ),
+        ErrorCode(
+            "file.older",
+            409,
+            "The node holds newer entries of the identity than the file does. Nothing of it was taken in.",
+            "Use the newest file; to take in only what the node lacks, say `--older`.",
+        ),
+        ErrorCode(
+            "file.forks",
+            409,
+            "The file and the node hold different entries for one place of a log. Nothing of the file was taken in, "
+            "which would end that log.",
+            "Find out which of the two was written by mistake; the node that holds the other one must not sign.",
+        ),
+        ErrorCode(
+            "file.bad-passphrase",
+            422,
+            "The passphrase does not open the secret key in the file. Nothing of the file was taken in.",
+            "Give the passphrase that the export was asked for with.",
+        ),
+    )
 
 
 class YamlError(InkgroveError):

@@ -6,7 +6,7 @@ entry 1 and the one to it from the next R(k). Any two pools of one log contain a
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from inkgrove.core.errors import EntryError, VarU64Error
@@ -50,6 +50,18 @@ def _check_seq_num(n: int) -> None:
         raise EntryError("entry.zero-seq-num", f"sequence numbers start at 1; there is no entry {n}", seq_num=n)
     if n > _REPUNITS[-1]:
         raise VarU64Error("varu64.out-of-range", f"{n} does not fit into 64 bits", value=n)
+
+
+def linking_to(seq_num: int, height: int) -> Iterator[int]:
+    """The sequence numbers up to `height` whose entries link to this one, by backlink or lipmaa link."""
+    # lipmaa(n) is n - R(j), or for n = R(k) it is R(k - 1): so n - lipmaa(n) is some R(j) or a power of three.
+    distance, power = 1, 1
+    while seq_num + min(distance, power) <= height:
+        for at in {seq_num + distance, seq_num + power}:
+            if at <= height and (at == seq_num + 1 or lipmaa(at) == seq_num):
+                yield at
+        power *= 3
+        distance = distance * 3 + 1
 
 
 def shortest_path(start: int, target: int) -> list[int]:

@@ -40,10 +40,11 @@ def verify_signed(entry: Entry) -> SignedEntry:
 
 
 def trust_signed(entry: Entry, entry_hash: Hash) -> SignedEntry:
-    """Return an entry as signed without checking it; for the three callers that know that its signature holds.
+    """Return an entry as signed without checking it; for the four callers that know that its signature holds.
 
     `core.next_entry` has just made it; `messages.delivery` found `entry_hash`, a hash of all bytes with the signature,
-    among the entries that the store has verified; `pipeline.archive` verified these bytes in an earlier stage.
+    among the entries that the store has verified; `pipeline.archive` verified these bytes in an earlier stage;
+    `node.person_file` when it read the file for the first time, of which a digest was kept.
     """
     return SignedEntry(entry, entry_hash)
 

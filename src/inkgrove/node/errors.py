@@ -10,6 +10,7 @@ InkgroveError
 ├── BackupError      backup.*    copies of a home, and putting them back
 ├── ViewError        view.*      views and instances to be read
 ├── BlobError        blob.*      content that instances refer to
+├── ExportError      export.*    exports of all that somebody has here
 ├── RequestError     request.*   the form of an HTTP request
 ├── QuotaError       quota.*     how much an identity may store
 ├── StorageError     storage.*   the disk of a node
@@ -461,6 +462,32 @@ class UnknownBlob(SingleCode, BlobError):
 
 class BadRange(SingleCode, BlobError):
     code = "blob.bad-range"
+
+
+class ExportError(InkgroveError):
+    """Exports of all that somebody has on a node."""
+
+    codes = (
+        ErrorCode(
+            "export.unknown",
+            404,
+            "No such export is here: it has expired, was removed, or is somebody else's.",
+            "Ask for another one (`POST /me/export`).",
+        ),
+        ErrorCode(
+            "export.not-finished",
+            409,
+            "The export is still being written, or has failed: there is no file to download or remove.",
+            "Look at it (`GET /me/export/{id}`) until it is finished.",
+        ),
+        ErrorCode(
+            "export.no-secret",
+            422,
+            "A passphrase was given, but the node does not keep the first key: there is no secret to put into the "
+            "file.",
+            "Ask without a passphrase; keep your first key where you have it.",
+        ),
+    )
 
 
 class RequestError(InkgroveError):

@@ -181,6 +181,9 @@ class NodeSettings:
             "wait for it. 0 is never: `inkgrove erase` does it."
         },
     )
+    export_seconds: int = field(
+        default=7 * 86_400, metadata={"about": "How long the file of an export can be downloaded."}
+    )
     workers: int = field(default=1, metadata={"about": "How many processes serve."})
     shutdown_seconds: int = field(
         default=30, metadata={"about": "How long requests that are under way may take to finish when the node stops."}

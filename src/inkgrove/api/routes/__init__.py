@@ -10,6 +10,7 @@ from inkgrove.api.routes import (
     blobs,
     changes,
     entries,
+    exports,
     federation,
     identities,
     instance_reads,
@@ -39,6 +40,7 @@ ROUTERS = (
     changes.router,
     instance_reads.router,
     blobs.router,
+    exports.router,
     rot.router,
     operation.router,
 )

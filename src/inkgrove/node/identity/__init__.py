@@ -44,6 +44,7 @@ from inkgrove.node.identity.identity_log import (
     check_author,
     find_control,
     find_document_state,
+    find_identity_of_key,
     find_newest_document,
     find_owner,
     is_identity_forked,
@@ -63,6 +64,7 @@ from inkgrove.node.identity.names import (
     names_of_authors,
     require_living_here,
     rules_of,
+    take_name,
 )
 from inkgrove.node.identity.own_sessions import (
     OwnSession,
@@ -163,6 +165,7 @@ __all__ = [
     "end_own_session",
     "find_control",
     "find_document_state",
+    "find_identity_of_key",
     "find_newest_document",
     "find_own_name_holder",
     "find_owner",
@@ -208,5 +211,6 @@ __all__ = [
     "show_quotas",
     "show_words",
     "sign_in",
+    "take_name",
     "use_hasher",
 ]

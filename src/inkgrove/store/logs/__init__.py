@@ -38,6 +38,7 @@ from inkgrove.store.logs.entries import (
     heights_of,
     keep_held_hashes,
     next_log_id,
+    read_encoded_entries,
     read_entries,
     read_entry_bytes,
     read_hashes,
@@ -48,7 +49,7 @@ from inkgrove.store.logs.entries import (
     verified_among,
 )
 from inkgrove.store.logs.erased import is_erased
-from inkgrove.store.logs.ingestion import IngestReceipt, ingest_batch, linking_to, lock_logs, read_claims
+from inkgrove.store.logs.ingestion import IngestReceipt, ingest_batch, lock_logs, read_claims
 from inkgrove.store.logs.log_store import (
     MIGRATIONS,
     NEWEST,
@@ -198,7 +199,6 @@ __all__ = [
     "is_erased",
     "keep_held_hashes",
     "lend_reference",
-    "linking_to",
     "load_rows",
     "lock_logs",
     "logs_of_schema",
@@ -221,6 +221,7 @@ __all__ = [
     "read_claims",
     "read_content",
     "read_counted_payloads",
+    "read_encoded_entries",
     "read_ends",
     "read_ends_within",
     "read_entries",

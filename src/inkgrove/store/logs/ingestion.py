@@ -24,7 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from inkgrove.core import Hash, decode_entry, lipmaa
+from inkgrove.core import Hash, decode_entry, linking_to, lipmaa
 from inkgrove.core.errors import InkgroveError, LogError
 from inkgrove.core.limits import MAX_BRANCH_ENTRIES
 from inkgrove.messages import RevokedLog, SchemaId
@@ -239,18 +239,6 @@ def _claimed_seq_nums(log: LogIngestState, items: Iterable[PreparedItem], *, mus
         yield from (at for at, _ in item.claims if at <= height)
     if must_be_next:
         yield from (height, lipmaa(height + 1))
-
-
-def linking_to(seq_num: int, height: int) -> Iterator[int]:
-    """The sequence numbers up to `height` whose entries link to this one, by backlink or lipmaa link."""
-    # lipmaa(n) is n - R(j), or for n = R(k) it is R(k - 1): so n - lipmaa(n) is some R(j) or a power of three.
-    distance, power = 1, 1
-    while seq_num + min(distance, power) <= height:
-        for at in {seq_num + distance, seq_num + power}:
-            if at <= height and (at == seq_num + 1 or lipmaa(at) == seq_num):
-                yield at
-        power *= 3
-        distance = distance * 3 + 1
 
 
 def _read(connection: Connection, query: Compiled, slots: Collection[tuple[int, int]]) -> Sequence[Any]:

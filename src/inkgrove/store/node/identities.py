@@ -138,6 +138,11 @@ _put_key: Final = Compiled(
 )
 
 
+def keep_secret(connection: Connection, author: PublicKey, sealed: bytes) -> None:
+    """Keep the encrypted secret of a key that is known already."""
+    connection.execute(update(identity_keys).where(identity_keys.c.author == author).values(sealed=sealed))
+
+
 class KeyStatus(NamedTuple):
     """Whose key this is, and how far it counts."""
 
