@@ -6,12 +6,23 @@ import pytest
 
 from inkgrove.core import Hash, SecretKey, parse_hash
 from inkgrove.core.errors import ParcelError
-from inkgrove.messages import Create, Delete, KeyOf, Parcel, SchemaVersion, encode_message, open_parcel, with_salt
+from inkgrove.messages import (
+    Access,
+    Create,
+    Delete,
+    KeyOf,
+    Parcel,
+    SchemaVersion,
+    encode_message,
+    open_parcel,
+    with_salt,
+)
 from inkgrove.node.publishing import find_held_instance
 from tests.federation.conftest import World
 from tests.support.federated import until, wait_for
 from tests.support.logs import LogBuilder, key
 from tests.support.publishing import Signer, as_json, schema_id
+from tests.support.replication import sync
 
 
 def add_phone(world: World, secret: SecretKey) -> Signer:
@@ -82,6 +93,23 @@ def test_end_is_passed_on_to_those_whom_a_recipient_has_passed_it_on_to(world: W
     wait_for(world.alice, mail, bob_d="delivered")
     assert world.jane.delete(f"/instances/{mail}").status_code == 200
     until(lambda: has_ended(world, "c", mail))
+
+
+def test_replication_brings_the_end_of_what_was_public(strangers: World) -> None:
+    phone = add_phone(strangers, key(6))
+    version = SchemaVersion(*schema_id(strangers.schema), 2)
+    answer = phone.publish(Create(version, {"subject": "From the phone"}, Access("public")), strangers.schema)
+    assert answer.status_code == 201, answer.text
+    note = answer.json()["hash"]
+    sync(strangers.them.nodes["b"], "jane.a.ink")
+    assert strangers.them.payloads("b", note) == 1
+    assert not has_ended(strangers, "b", note)
+    assert strangers.jane.delete(f"/instances/{note}").status_code == 200
+    assert sync(strangers.them.nodes["b"], "jane.a.ink").refused == {}
+    assert has_ended(strangers, "b", note)
+    # Who comes later gets the end and nothing of what has ended.
+    sync(strangers.them.nodes["c"], "jane.a.ink")
+    assert strangers.them.payloads("c", note) is None
 
 
 # What a parcel with an end may hold

@@ -40,6 +40,8 @@ def test_values_are_those_of_the_fold_for_everyone_who_could_see_them(tmp_path: 
     log.append(encode_message(Create(VERSION, {"stars": "many"}, access=Access("public"))))
     log.append(encode_message(Create(VERSION, {"title": "over"}, access=Access("public"))))
     log.append(encode_message(Create(SchemaVersion(key(91).public, 3, 2), {"title": "?"}, access=Access("public"))))
+    log.append(encode_message(Create(VERSION, {"title": "before"}, access=Access("public"))))
+    log.append(encode_message(Create(VERSION, {"title": "after"}, access=Access("public"), continues=log.hash(7))))
     with open_store(tmp_path) as store:
         for built in (schema, log):
             pairs = zip(built.entries, built.payloads, strict=True)
@@ -57,6 +59,7 @@ def test_values_are_those_of_the_fold_for_everyone_who_could_see_them(tmp_path: 
         (bytes(log.hash(4)), state.id, 4, owner, 5, 12, noted, 100, False),  # quarantined
         (bytes(log.hash(5)), state.id, 5, owner, 5, 13, noted, 100, True),
         (bytes(log.hash(6)), state.id, 6, owner, 6, 14, noted, 100, False),  # of a schema that is not registered
+        (bytes(log.hash(7)), state.id, 7, owner, 5, 15, noted, 100, False),  # another one has come in its place
     ]
     batch = pa.RecordBatch.from_pylist([dict(zip(TO_COOK, copy, strict=True)) for copy in copies])
     (found,) = value_task(str(tmp_path), snapshot)(iter([batch]))

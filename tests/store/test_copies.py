@@ -128,6 +128,24 @@ def test_guards_by_themselves(notes: Notes) -> None:
     assert notes.guard(plain) == "pinned"
 
 
+def test_line_rots_from_its_oldest_instance_on(notes: Notes) -> None:
+    old = notes.say(notes.theirs, Create(SCHEMA, {"a": 1}))
+    continuing = notes.say(notes.theirs, Create(SCHEMA, {"a": 2}, continues=old))
+    # A stranger who names an instance does not keep their own by that.
+    stranger = LogBuilder(key(2), log_id=4)
+    foreign = notes.say(stranger, Create(SCHEMA, {"a": 3}, continues=old))
+    for log in (notes.theirs, stranger):
+        notes.say(log, Create(SCHEMA, {"a": 4}))
+    notes.note()
+    assert [notes.guard(note) for note in (old, continuing, foreign)] == [None, "line", None]
+    notes.take_down(continuing, "stub")
+    assert notes.copy(continuing).step == "full"
+    notes.take_down(old, "stub")
+    assert notes.guard(continuing) is None
+    notes.take_down(continuing, "stub")
+    assert notes.copy(continuing).step == "stub"
+
+
 def test_stub_refuses_payloads_and_takes_new_entries(notes: Notes) -> None:
     note = notes.say(notes.theirs, Create(SCHEMA, {"a": 1}))
     notes.say(notes.theirs, Create(SCHEMA, {"a": 2}))

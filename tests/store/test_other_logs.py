@@ -3,12 +3,17 @@
 import random
 
 import pytest
+from sqlalchemy import select
 
-from inkgrove.core import Hash, identity_of
-from inkgrove.messages import Create, Delete, FurtherKey, IdentityDocument, KeyOf, SchemaVersion, encode_message
+from inkgrove.core import Hash, hash_yamf, identity_of
+from inkgrove.messages import Access, Create, Delete, FurtherKey, IdentityDocument, KeyOf, SchemaVersion, encode_message
+from inkgrove.messages.cbor import Value
 from inkgrove.pipeline.views.plan import Group, dirty_groups
 from inkgrove.reference import fold_views
 from inkgrove.schema import ViewDefinition, fold_log, fold_schema
+from inkgrove.store.db import logs, public_instances
+from inkgrove.store.db.node_tables import blob_references
+from inkgrove.store.federation import read_offered, update_public_index
 from inkgrove.store.logs import (
     Ingest,
     IngestKind,
@@ -16,6 +21,7 @@ from inkgrove.store.logs import (
     OtherLogsInStore,
     drop_payloads,
     find_log,
+    follow_references,
     newest_offset,
     payloads_of_schema,
     read_ends,
@@ -171,3 +177,64 @@ def test_changed_keys_make_dirty_only_what_the_identity_refers_to(store: LogStor
     newest = store.read(newest_offset)
     follow_documents(store)
     assert store.read(newest_offset) == newest
+
+
+def public_index(store: LogStore) -> dict[tuple[bytes, int], bool]:
+    """What is on offer to everybody: by author and sequence number of the create, whether only its end is."""
+    with store.database.writing() as connection:
+        while update_public_index(connection, 0) is not None:
+            continue
+        query = select(logs.c.author, public_instances.c.create_seq, public_instances.c.is_deleted)
+        rows = connection.execute(query.join_from(public_instances, logs, logs.c.id == public_instances.c.log))
+        return {(bytes(author), create_seq): bool(is_deleted) for author, create_seq, is_deleted in rows}
+
+
+@pytest.mark.parametrize("comes_first", ["end", "instance"])
+def test_end_of_what_was_public_is_for_everybody_who_has_it(store: LogStore, comes_first: str) -> None:
+    devices = Devices(store)
+    devices.list(PHONE)
+    devices.first.append(encode_message(Create(SCHEMA, {}, Access("public"))))
+    devices.first.append(encode_message(Create(SCHEMA, {})))
+    devices.phone.append(encode_message(Delete(devices.first.hash(1), SCHEMA)))
+    devices.phone.append(encode_message(Delete(devices.first.hash(2), SCHEMA)))
+    steps = [devices.phone, devices.first]
+    for log in steps if comes_first == "end" else reversed(steps):
+        store.ingest(items(log))
+        public_index(store)
+    first, phone = bytes(key(FIRST).public), bytes(key(PHONE).public)
+    assert public_index(store) == {(first, 1): True, (phone, 1): True}
+    offered = store.read(read_offered, key(PHONE).public, 1, [(1, 2)], after=0, most=10, most_bytes=10_000, now=0)
+    assert [payload is not None for _, payload in offered.entries] == [True]
+    # A key that does not belong any more ends nothing, and what it says is nobody else's business.
+    devices.list()
+    assert public_index(store) == {(first, 1): False}
+
+
+PICTURE: Value = {"hash": bytes(hash_yamf(b"picture")), "size": 7, "type": "image/png"}
+
+
+def references(store: LogStore) -> list[bytes]:
+    """The instances that name a blob, after everything that happened was looked at."""
+    with store.database.writing() as connection:
+        while follow_references(connection, lambda _message: None):
+            continue
+        return list(connection.scalars(select(blob_references.c.instance)))
+
+
+@pytest.mark.parametrize("kind", ["delete", "continuing"])
+@pytest.mark.parametrize("comes_first", ["end", "instance"])
+def test_reference_to_a_blob_ends_with_the_instance(store: LogStore, comes_first: str, kind: str) -> None:
+    devices = Devices(store)
+    devices.list(PHONE)
+    devices.first.append(encode_message(Create(SCHEMA, {"a": PICTURE})))
+    instance = devices.first.hash(1)
+    end = Delete(instance, SCHEMA) if kind == "delete" else Create(SCHEMA, {}, continues=instance)
+    devices.phone.append(encode_message(end))
+    steps = [devices.phone, devices.first]
+    for log in steps if comes_first == "end" else reversed(steps):
+        store.ingest(items(log))
+    with store.database.reading() as connection:  # at once, and not when somebody follows
+        assert list(connection.scalars(select(blob_references.c.instance))) == []
+    assert references(store) == []
+    devices.list()
+    assert references(store) == [instance]

@@ -17,15 +17,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from inkgrove.core import Hash
 from inkgrove.core.errors import InkgroveError
 from inkgrove.messages import Access, Create, Update, decode_message
 from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import SUMMARIES, VALUES
 from inkgrove.pipeline.views.fold_task import Snapshot
-from inkgrove.schema import LogContext, LogMessage, NoOtherLogs, fold_log
+from inkgrove.schema import LogContext, LogMessage, OtherLogs, fold_log
 from inkgrove.store.db import EVERYTHING, PUBLIC
-from inkgrove.store.logs import LogStore, read_logs
+from inkgrove.store.logs import LogStore, OtherLogsInStore, read_ends, read_logs
 from inkgrove.store.rot import find_audience
 from inkgrove.store.views import cell_encoder
 
@@ -57,9 +58,11 @@ def _values(store: LogStore, snapshot: Snapshot, log: int, copies: list[dict[str
     messages = store.messages_of(log, [copy["create_seq"] for copy in copies])
     instances, owner = [copy["instance"] for copy in copies], copies[0]["owner"]
     recipients, followers, own = store.database.read(lambda c: find_audience(c, instances, owner))
+    ends = store.read(read_ends, [Hash(instance) for instance in instances])
+    others = OtherLogsInStore(store.database.read, state.author, ends)
     for copy in copies:
         own_messages = messages[copy["create_seq"]]
-        fields = _fields(state.log_id, snapshot, own_messages, copy["instance"])
+        fields = _fields(state.log_id, snapshot, own_messages, copy["instance"], others)
         if fields is None:
             continue
         # What expired was hidden from everybody before it went; of our own, which go in no other way, the owner knows.
@@ -76,10 +79,10 @@ def _values(store: LogStore, snapshot: Snapshot, log: int, copies: list[dict[str
 
 
 def _fields(
-    log_id: int, snapshot: Snapshot, messages: list[LogMessage], instance: bytes
+    log_id: int, snapshot: Snapshot, messages: list[LogMessage], instance: bytes, others: OtherLogs
 ) -> list[tuple[str, float | None, str | None]] | None:
     """The values of an instance that are not null, as a number or as a text; None if it has no row in its view."""
-    folded = fold_log(log_id, messages, snapshot.definition, NoOtherLogs(), LogContext(None, None))
+    folded = fold_log(log_id, messages, snapshot.definition, others, LogContext(None, None))
     fold = next((fold for fold in folded.instances if fold.instance == instance), None)
     definition = None if fold is None else snapshot.definition(fold.schema_id)
     if fold is None or definition is None:

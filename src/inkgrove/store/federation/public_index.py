@@ -40,10 +40,18 @@ from inkgrove.store.logs.entries import (
     find_logs,
     log_state,
     read_entry_bytes,
+    read_hashes,
     read_logs,
 )
 from inkgrove.store.logs.followers import follow, read_offset
-from inkgrove.store.logs.messages import InstanceKey, create_seqs_from
+from inkgrove.store.logs.messages import InstanceKey, create_seqs_from, find_unresolved_references
+from inkgrove.store.logs.other_logs import (
+    EndReference,
+    read_ends,
+    references_at,
+    references_from,
+    references_of_keys,
+)
 from inkgrove.store.logs.positions import VERDICTS, IngestKind, Offset, is_after_offset, newest_offset, read_range
 
 _FORGET = delete(public_instances).where(
@@ -111,10 +119,25 @@ def _dirty_instances(connection: Connection, is_new: ColumnElement[bool]) -> set
     query = select(entries.c.log, entries.c.create_seq).join_from(ingests, entries, _IS_ENTRY).where(is_new, speaks)
     dirty = {InstanceKey(log, create_seq) for log, create_seq in connection.execute(query)}
     verdicts = select(ingests.c.what, ingests.c.log, ingests.c.seq_num).where(is_new, ingests.c.what.in_(_VERDICTS))
+    ends: list[EndReference] = []
     for what, log, seq_num in connection.execute(verdicts).all():
         # When a pin moves entries, all that is remembered of the log is forgotten.
         first = 1 if what == IngestKind.BRANCH else seq_num
         dirty |= {InstanceKey(log, found) for found in create_seqs_from(connection, log, first)}
+        ends += references_from(connection, log, first)
+    # What messages of other logs end, and what waits for an instance that comes now.
+    came = select(entries.c.log, entries.c.seq_num, entries.c.hash).join_from(ingests, entries, _IS_ENTRY)
+    naming = connection.execute(came.where(is_new, entries.c.ref_hash.is_not(None))).all()
+    ends += references_at(connection, {(row.log, row.seq_num) for row in naming})
+    creates = connection.execute(came.where(is_new, entries.c.kind == "create", entries.c.access.is_not(None))).all()
+    waiting = find_unresolved_references(connection, [Hash(row.hash) for row in creates])
+    ends += references_at(connection, {(item.log, item.seq_num) for item in waiting})
+    changed_keys = select(ingests.c.log).where(is_new, ingests.c.what == IngestKind.KEYS.value)
+    ends += references_of_keys(connection, set(connection.scalars(changed_keys)))
+    for end in ends:
+        dirty.add(end.message)
+        if end.target is not None:
+            dirty.add(end.target)
     return dirty
 
 
@@ -126,13 +149,15 @@ def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
     dialect = connection.dialect.name
     wanted = table_of_pairs(dialect)
     is_member = and_(entries.c.log == wanted.c.first, entries.c.create_seq == wanted.c.second)
-    columns = (entries.c.log, entries.c.create_seq, entries.c.seq_num, entries.c.kind, entries.c.access)
+    columns = (entries.c.log, entries.c.create_seq, entries.c.seq_num, entries.c.kind, entries.c.access, entries.c.hash)
     query = select(*columns).join_from(wanted, entries, is_member)
     begun: set[InstanceKey] = set()
     ended: set[InstanceKey] = set()
     newest: dict[InstanceKey, tuple[int, str]] = {}
     was_public: set[InstanceKey] = set()
-    for log, create_seq, seq_num, kind, access in connection.execute(
+    creates: dict[InstanceKey, Hash] = {}
+    deletes: set[InstanceKey] = set()
+    for log, create_seq, seq_num, kind, access, entry_hash in connection.execute(
         query, pairs_as_parameters(dialect, sorted(dirty))
     ):
         key = InstanceKey(log, create_seq)
@@ -142,13 +167,20 @@ def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
             continue
         if kind == "create" and seq_num == create_seq:
             begun.add(key)
+            creates[key] = Hash(entry_hash)
+        elif kind == "delete" and seq_num == create_seq:
+            deletes.add(key)
         if access is not None and newest.get(key, (0, ""))[0] < seq_num:
             newest[key] = seq_num, access
         if access == "public":
             was_public.add(key)
+    ended |= _ended_elsewhere(connection, {key: creates[key] for key in begun & was_public})
+    ending = _ends_of_public(connection, deletes)
     execute_many(connection, _FORGET, [{"of_log": log, "of_seq": create_seq} for log, create_seq in sorted(dirty)])
     # Nodes that took it while it was public get its end, whatever its access is since.
     public = [key for key in begun & was_public if key in ended or newest[key][1] == "public"]
+    public += ending
+    ended |= ending
     if public:
         expires = _read_expiries(connection, [key for key in public if key not in ended], standings)
         rows = [
@@ -161,6 +193,45 @@ def _settle(connection: Connection, dirty: Collection[InstanceKey]) -> None:
             for key in sorted(public)
         ]
         execute_many(connection, _REMEMBER, rows)
+
+
+def _ended_elsewhere(connection: Connection, creates: Mapping[InstanceKey, Hash]) -> set[InstanceKey]:
+    """Those of the instances that other keys of their owners have ended, or continue."""
+    ends = read_ends(connection, list(creates.values()))
+    if not ends:
+        return set()
+    authors = {number: log.author for number, log in read_logs(connection, {key.log for key in creates}).items()}
+    return {key for key, instance in creates.items() if instance in ends.of_key(connection, authors[key.log])}
+
+
+def _ends_of_public(connection: Connection, deletes: Collection[InstanceKey]) -> set[InstanceKey]:
+    """Those of the deletes that end an instance of another log which is or was public: they are for everybody.
+
+    A delete that names nothing of its own log is a group of its own.
+    """
+    targets = {end.message: end.target for end in references_at(connection, deletes) if end.target is not None}
+    dialect, wanted = connection.dialect.name, table_of_pairs(connection.dialect.name)
+    is_member = and_(entries.c.log == wanted.c.first, entries.c.create_seq == wanted.c.second)
+    query = select(entries.c.log, entries.c.create_seq).join_from(wanted, entries, is_member)
+    if not targets:
+        return set()
+    public = {
+        InstanceKey(*row)
+        for row in connection.execute(
+            query.where(entries.c.access == "public"), pairs_as_parameters(dialect, sorted(set(targets.values())))
+        )
+    }
+    found = set()
+    for message, target in targets.items():
+        instance = read_hashes(connection, target.log, [target.create_seq]).get(target.create_seq)
+        own = read_hashes(connection, message.log, [message.create_seq]).get(message.create_seq)
+        if target not in public or instance is None or own is None:
+            continue
+        author = read_logs(connection, [target.log])[target.log].author
+        ends = read_ends(connection, [instance]).of_key(connection, author).get(instance, ())
+        if any(end.hash == own for end in ends):
+            found.add(message)
+    return found
 
 
 def _read_expiries(

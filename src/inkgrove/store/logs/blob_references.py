@@ -24,6 +24,7 @@ from inkgrove.store.db.log_tables import entries, logs
 from inkgrove.store.db.node_tables import blob_progress, blob_references, blobs
 from inkgrove.store.logs.followers import follow
 from inkgrove.store.logs.messages import InstanceKey, create_seqs_from, messages_of
+from inkgrove.store.logs.other_logs import read_ends, references_from, references_of_keys
 from inkgrove.store.logs.positions import VERDICTS, Ingest, IngestKind, read_ingests
 
 _AT_ONCE: Final = 500
@@ -113,7 +114,7 @@ def _sets_visibility(message: Create | Update) -> bool:
 def is_of_interest(message: object) -> TypeGuard[InstanceMessage]:
     """Whether a message that is stored may begin, change or end references."""
     if isinstance(message, Create):
-        return bool(blobs_in(message))
+        return message.continues is not None or bool(blobs_in(message))
     if isinstance(message, Update):
         return _sets_visibility(message) or bool(blobs_in(message))
     return isinstance(message, Delete)
@@ -127,12 +128,16 @@ def update_references(connection: Connection, stored: Iterable[StoredMessage]) -
     if not groups:
         return
     known = _read_known(connection, groups)
-    unclear: dict[InstanceKey, PublicKey] = {}
+    messages = [item for items in groups.values() for item in items]
+    unclear = _find_ended_elsewhere(connection, messages)
+    # Their end may have come before them.
+    begun = {item.hash for item in messages if isinstance(item.message, Create) and blobs_in(item.message)}
+    ends = read_ends(connection, begun)
     clear: list[tuple[InstanceKey, PublicKey, _InstanceState]] = []
     for key, items in groups.items():
         state = known.get(key)
         first = items[0]
-        if not all(item.is_newest for item in items):
+        if not all(item.is_newest for item in items) or first.hash in ends:
             if state is not None or any(blobs_in(item.message) for item in items):
                 unclear[key] = first.author
             continue
@@ -150,6 +155,25 @@ def update_references(connection: Connection, stored: Iterable[StoredMessage]) -
     rebuild_references(connection, unclear)
 
 
+def _find_ended_elsewhere(connection: Connection, stored: Iterable[StoredMessage]) -> dict[InstanceKey, PublicKey]:
+    """Find the instances that name blobs and that messages of other logs may end or continue, with their authors."""
+    named: set[Hash] = set()
+    for item in stored:
+        message = item.message
+        if isinstance(message, Delete) and message.schema is not None and isinstance(message.instance, Hash):
+            named.add(message.instance)
+        elif isinstance(message, Create) and message.continues is not None:
+            named.add(message.continues)
+    refers = select(blob_references.c.log, blob_references.c.create_seq, blob_references.c.author)
+    return {
+        InstanceKey(log, create_seq): PublicKey(author)
+        for some in in_lists(named)
+        for log, create_seq, author in connection.execute(
+            refers.where(blob_references.c.instance.in_(some), blob_references.c.log.is_not(None))
+        )
+    }
+
+
 def rebuild_references(connection: Connection, instances: dict[InstanceKey, PublicKey]) -> None:
     """Find the references of instances, each with its author, anew from all messages that are held."""
     keys = sorted(instances)
@@ -160,9 +184,21 @@ def rebuild_references(connection: Connection, instances: dict[InstanceKey, Publ
             for key in messages
             if (state := _fold_messages(key, messages[key])) is not None
         ]
+        _apply_ends(connection, states)
         _write_all(connection, states)
         for key, _, state in states:
             _end_others(connection, key, state)
+
+
+def _apply_ends(connection: Connection, states: Sequence[tuple[InstanceKey, PublicKey, _InstanceState]]) -> None:
+    """End what other keys of the owner have ended, or continue (docs/protocol.md section 5.7)."""
+    ends = read_ends(connection, [state.instance for _, _, state in states])
+    for _, author, state in states:
+        if state.instance not in ends:
+            continue
+        for end in ends.of_key(connection, author).get(state.instance, ()):
+            schema = end.message.schema
+            state.is_deleted |= schema is not None and schema.schema_id == state.schema
 
 
 def _end_others(connection: Connection, key: InstanceKey, state: _InstanceState) -> None:
@@ -352,7 +388,7 @@ def follow_references(connection: Connection, put: Callable[[AuthoredMessage], N
 
 
 def _read_affected(
-    connection: Connection, ingests: Iterable[Ingest]
+    connection: Connection, ingests: Collection[Ingest]
 ) -> tuple[list[AuthoredMessage], dict[InstanceKey, PublicKey]]:
     """Read messages that name blobs or end instances, and whose references may be other ones now, with the author."""
     hashes = [
@@ -388,13 +424,20 @@ def _read_affected(
     return [found[content] for content in hashes if content in found], instances
 
 
-def _touched_by_verdicts(connection: Connection, ingests: Iterable[Ingest]) -> dict[InstanceKey, PublicKey]:
+def _touched_by_verdicts(connection: Connection, ingests: Collection[Ingest]) -> dict[InstanceKey, PublicKey]:
     """The instances of logs that were found to be forked or to lie, or that end elsewhere than before."""
     firsts: dict[int, int] = {}
     for item in ingests:
         if item.what in VERDICTS and item.log is not None and item.seq_num is not None:
             firsts[item.log] = min(item.seq_num, firsts.get(item.log, item.seq_num))
     found: dict[InstanceKey, PublicKey] = {}
+    # Ends by other keys may count no more, or count now.
+    changed_keys = {item.log for item in ingests if item.what is IngestKind.KEYS and item.log is not None}
+    ends = references_of_keys(connection, changed_keys)
+    for log, first in firsts.items():
+        ends += references_from(connection, log, first)
+    for target in {end.target for end in ends if end.target is not None}:
+        found[target] = PublicKey(connection.scalar(select(logs.c.author).where(logs.c.id == target.log)) or b"")
     for log, first in firsts.items():
         author = PublicKey(connection.scalar(select(logs.c.author).where(logs.c.id == log)) or b"")
         found |= {InstanceKey(log, create_seq): author for create_seq in create_seqs_from(connection, log, first)}

@@ -318,7 +318,7 @@ def record_refetch(connection: Connection, instance: Hash) -> None:
 # Every copy with all that fungi and policies depend on, as one query. `guard` says why a copy is not to be touched.
 # Hard guards are in force whatever the policy says, the others can be turned off.
 
-HARD_GUARDS: Final = ("own", "evidence", "undelivered", "tombstone")
+HARD_GUARDS: Final = ("own", "evidence", "line", "undelivered", "tombstone")
 SOFT_GUARDS: Final = ("pinned", "answered", "passed-on", "newest")
 _TO_BE_SENT: Final = ("waiting", "held")
 """Deliveries that need the payloads: what is held goes out again as a whole once the recipient accepts the sender."""
@@ -384,6 +384,7 @@ def _set_by_others() -> dict[str, Any]:
     """The guards that a copy can come under at any time."""
     return {
         "evidence": _is_evidence(),
+        "line": _keeps_another_ended(),
         "undelivered": exists().where(deliveries.c.instance == copies.c.instance, deliveries.c.state.in_(_TO_BE_SENT)),
         "pinned": exists().where(pins.c.instance == copies.c.instance),
         "answered": exists().where(answered.c.instance == copies.c.instance),
@@ -397,6 +398,26 @@ def _is_evidence() -> Any:
     is_behind = or_(entries.c.seq_num >= logs.c.forked_at, entries.c.seq_num >= logs.c.lied_at)
     message = exists().where(entries.c.log == copies.c.log, entries.c.create_seq == copies.c.create_seq, is_behind)
     return and_(is_broken, message)
+
+
+def _keeps_another_ended() -> Any:
+    """Whether it continues an instance of which a payload is held: without its create that one would come back."""
+    creates, target, theirs = entries.alias("continuing"), entries.alias("continued"), logs.alias("log_of_continued")
+    its_key, their_key = identity_keys.alias("its_key"), identity_keys.alias("their_key")
+    is_same_identity = exists().where(
+        its_key.c.author == logs.c.author,
+        their_key.c.author == theirs.c.author,
+        its_key.c.identity == their_key.c.identity,
+    )
+    return exists().where(
+        creates.c.log == copies.c.log,
+        creates.c.seq_num == copies.c.create_seq,
+        creates.c.kind == "create",
+        target.c.hash == creates.c.ref_hash,
+        target.c.payload.is_not(None),
+        theirs.c.id == target.c.log,
+        or_(theirs.c.author == logs.c.author, is_same_identity),
+    )
 
 
 def _is_live(table: Any, now: int) -> Any:
@@ -462,6 +483,7 @@ def guarded_among(connection: Connection, instances: Collection[Hash], guards: C
     is_shown, is_deleted = copies.c.step.in_(SHOWN), _has_delete()
     hard = [
         found["evidence"],
+        found["line"],
         found["undelivered"],
         and_(is_deleted, or_(copies.c.ended.is_(None), copies.c.ended > now)),
         and_(is_shown, copies.c.changed > now),  # fetched again
