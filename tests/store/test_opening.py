@@ -160,7 +160,7 @@ def test_sqlite_is_set_up_for_readers_beside_a_writer(tmp_path: Path) -> None:
     }
 
 
-def _is_for(dialect: str) -> Callable[..., bool]:
+def is_for(dialect: str) -> Callable[..., bool]:
     """Leaves out the one index that only PostgreSQL has."""
     return lambda _object, name, *_: dialect == "postgresql" or name != "ix_ingests_xid_position"
 
@@ -169,7 +169,7 @@ def test_migrations_make_the_tables_that_the_code_uses(bare: Place) -> None:
     open_store(bare).close()
     database = Database(parse_store_url(bare))
     with database.reading() as connection:
-        context = MigrationContext.configure(connection, opts={"include_object": _is_for(connection.dialect.name)})
+        context = MigrationContext.configure(connection, opts={"include_object": is_for(connection.dialect.name)})
         assert deliveries.metadata is identities.metadata  # both modules are loaded
         differences = compare_metadata(context, identities.metadata)
     database.close()

@@ -44,10 +44,10 @@ class _Screenful(TyperGroup):
     """The main command, whose help has to fit a screen."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options, with `--show-completion` hidden, which is for packagers."""
+        """Return the options, with those about completion hidden: they are needed once, by those who know of them."""
         found = super().get_params(ctx)
         for option in found:
-            if "--show-completion" in option.opts:
+            if {"--show-completion", "--install-completion"} & set(option.opts):
                 option.hidden = True  # type: ignore[attr-defined]
         return found
 

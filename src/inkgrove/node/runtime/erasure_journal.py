@@ -86,7 +86,7 @@ def apply_journal(database: Database, home: Path, now: int, *, from_start: bool 
     journal = ErasureJournal(home)
     applied, compacted = database.read(read_applied)
     size = journal.size
-    if size == applied and not from_start:
+    if size == applied and not (from_start and size):
         return 0
     # A shorter file is another one.
     instances = journal.read(0 if from_start or applied > size else applied)
