@@ -10,10 +10,10 @@ WORKERS := $(shell expr $$(nproc) + 2)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-all simulate restores lint format vectors docs site bench clean
+.PHONY: help setup demo up test test-all simulate simulate-hostile restores lint format vectors docs site bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Install everything into .venv (runs by itself when needed)
 
@@ -36,6 +36,9 @@ test-all: test ## More seeds, kills and inputs, and everything on both databases
 
 simulate: $(READY) ## Let 20 nodes fail in 200 ways (hours); SEEDS=n for fewer
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),200) --log simulation.log
+
+simulate-hostile: $(READY) ## Let hosts that keep keys of others forge in 200 ways; SEEDS=n for fewer
+	@$(BIN)/python -m tests.simulation --hostile --seeds $(or $(SEEDS),200) --log simulation.log
 
 restores: export INKGROVE_TEST_RESTORES ?= 20
 restores: $(READY) ## Restore real nodes under load 20 times on each database (a quarter of an hour)

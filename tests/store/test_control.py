@@ -4,15 +4,12 @@ import random
 from functools import partial
 from pathlib import Path
 
-from inkgrove.core import HeldEntry, PublicKey, identity_of, verify_signed
-from inkgrove.messages import Control
-from inkgrove.node.identity import apply_identity_log, find_control, find_document_state
-from inkgrove.reference.control import ReferenceControl, ReferenceIdentity, judge_control
-from inkgrove.store.db import Connection
+from inkgrove.core import HeldEntry, verify_signed
+from inkgrove.node.identity import apply_identity_log
 from inkgrove.store.logs import IngestStatus, LogStore, open_store, read_entries
-from inkgrove.store.node import find_key_status, identities_of
 from tests.support.identity_worlds import FIRST_KEYS, FURTHER_KEYS, IdentityWorld, copy_branch
 from tests.support.logs import LogBuilder, key
+from tests.support.stored_control import check_against_reference
 from tests.support.templates import copy_empty_store
 from tests.support.tiers import amount
 
@@ -41,53 +38,6 @@ def held_by(store: LogStore) -> list[HeldEntry]:
     return [HeldEntry(verify_signed(item.entry), item.payload) for item in stored]
 
 
-def tell_of(store: LogStore, entries: list[HeldEntry]) -> ReferenceControl:
-    """What the store says, in the form of the reference."""
-    return store.database.read(lambda connection: _tell_of(connection, entries))
-
-
-def _tell_of(connection: Connection, entries: list[HeldEntry]) -> ReferenceControl:
-    told = ReferenceControl()
-    for author in KEYS:
-        control = find_control(connection, author)
-        if control is not None:
-            told.identities[control.identity] = _identity(control)
-    told.owners = identities_of(connection, KEYS)
-    for item in entries:
-        state = find_document_state(connection, item.signed.hash)
-        if state is not None:
-            told.documents[item.signed.hash] = state.value
-    return told
-
-
-def _identity(control: Control) -> ReferenceIdentity:
-    from inkgrove.reference.control import ReferenceIdentity
-
-    keys = {author: state.value for author, state in control.keys.items()}
-    return ReferenceIdentity(control.current.hash, keys, None if control.state is None else control.state.value)
-
-
-def ends_in(store: LogStore) -> dict[PublicKey, dict[int, int]]:
-    def work(connection: Connection) -> dict[PublicKey, dict[int, int]]:
-        found = {author: find_key_status(connection, author) for author in KEYS}
-        return {
-            author: status.ends for author, status in found.items() if status is not None and status.ends is not None
-        }
-
-    return store.database.read(work)
-
-
-def check_against_reference(store: LogStore) -> ReferenceControl:
-    held = held_by(store)
-    expected, told = judge_control(held), tell_of(store, held)
-    assert told.identities == expected.identities
-    assert told.documents == expected.documents
-    for author in KEYS:
-        assert told.owners.get(author, identity_of(author)) == expected.owners.get(author, identity_of(author))
-    assert ends_in(store) == {key: {end.log_id: end.last for end in ends} for key, ends in expected.ends.items()}
-    return expected
-
-
 def test_store_says_what_the_reference_says_in_any_order(tmp_path: Path) -> None:
     for seed in range(amount(12, 200)):
         world = IdentityWorld.from_seed(seed)
@@ -96,7 +46,8 @@ def test_store_says_what_the_reference_says_in_any_order(tmp_path: Path) -> None
         for arrival in range(2):
             store = open_store(copy_empty_store(tmp_path / f"{seed}-{arrival}"))
             ingest_in_any_order(store, list(items), random.Random(f"{seed} {arrival}"))
-            told.append(check_against_reference(store))
+            held = held_by(store)
+            told.append(store.read(check_against_reference, KEYS, held))
             store.close()
         assert told[0] == told[1], seed
 
