@@ -52,18 +52,18 @@ def texts(node: Node) -> set[object]:
 def test_proof_takes_back_what_follows_the_fork(held_node: Node) -> None:
     assert texts(held_node) == {"one", "two", "three"}
     log = take_fork_proof(held_node, TRUNK.entry(2).encoded, BRANCH.entry(2).encoded)
-    assert log.standing.forked_at == 2
+    assert log.seq_num == 2
     assert texts(held_node) == {"one"}
     proof = held_node.store.read(find_fork_proof, key(1).public, 1)
     assert proof is not None
     assert {proof.first.hash, proof.second.hash} == {TRUNK.hash(2), BRANCH.hash(2)}
     # Twice is as good as once, in whatever order.
-    assert take_fork_proof(held_node, BRANCH.entry(2).encoded, TRUNK.entry(2).encoded).standing.forked_at == 2
+    assert take_fork_proof(held_node, BRANCH.entry(2).encoded, TRUNK.entry(2).encoded).seq_num == 2
 
 
 def test_proof_of_which_this_node_holds_neither_entry_counts_too(held_node: Node) -> None:
     one, other = notes("one", "two", "three", "four"), notes("one", "two", "three", "other")
-    assert take_fork_proof(held_node, one.entry(4).encoded, other.entry(4).encoded).standing.forked_at == 4
+    assert take_fork_proof(held_node, one.entry(4).encoded, other.entry(4).encoded).seq_num == 4
     assert texts(held_node) == {"one", "two", "three"}
 
 

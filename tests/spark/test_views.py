@@ -30,7 +30,7 @@ from inkgrove.store.logs import drop_payloads, newest_offset, read_registered, r
 from inkgrove.store.views import read_visible_outcomes
 from tests.support.generated import Generator
 from tests.support.logs import LogBuilder, key
-from tests.support.revocations import Revoking
+from tests.support.revocations import Revoking, take_in
 from tests.support.tiers import amount
 from tests.support.views import expected, expected_of, held_by, materialised
 from tests.support.whole_fold import Comparable
@@ -40,9 +40,13 @@ from tests.unit.test_view_worlds import WORLDS, neutral_views
 
 Map = dict[str, Any]
 SEEDS = range(amount(2, 6, "INKGROVE_TEST_WORLDS"))
-SHOWN = [folder for number, folder in enumerate(WORLDS) if number % amount(4, 1) == 0 or "cascade" in folder.name]
-"""In the first tier a quarter of the worlds, and all cascades, which Spark follows by itself: the rest is the fold,
-which tests/unit/test_view_worlds.py holds against every world."""
+SHOWN = [
+    folder
+    for number, folder in enumerate(WORLDS)
+    if number % amount(4, 1) == 0 or "cascade" in folder.name or "pin" in folder.name
+]
+"""In the first tier a quarter of the worlds, all pins, and all cascades, which Spark follows by itself: the rest is the
+fold, which tests/unit/test_view_worlds.py holds against every world."""
 
 
 def play(materialiser: Materialiser, seed: int) -> None:
@@ -54,14 +58,14 @@ def play(materialiser: Materialiser, seed: int) -> None:
     rest = [(item.signed.entry.encoded, item.payload) for item in world.held]
     while rest:
         size = rng.randint(1, len(rest))
-        materialiser.store.ingest(rest[:size])
+        take_in(materialiser.store, rest[:size])
         rest = rest[size:]
         if rng.random() < 0.5:
             for schema_id in world.registered:
                 materialiser.store.write(register_schema, schema_id)
         materialiser.catch_up(max_entries=rng.choice([2, 7, 1000]))
     # What was refused for want of a path may find one now; late payloads arrive.
-    materialiser.store.ingest([(item.signed.entry.encoded, item.payload) for item in world.held])
+    take_in(materialiser.store, [(item.signed.entry.encoded, item.payload) for item in world.held])
     for schema_id in world.registered:
         materialiser.store.write(register_schema, schema_id)
     materialiser.catch_up()
@@ -92,7 +96,7 @@ def test_first_build_folds_each_entry_once_and_counts_it_once(on_sqlite: Materia
     world = Generator(seed).world()
     for schema_id in world.registered:
         on_sqlite.store.write(register_schema, schema_id)
-    on_sqlite.store.ingest([(item.signed.entry.encoded, item.payload) for item in world.held])
+    take_in(on_sqlite.store, [(item.signed.entry.encoded, item.payload) for item in world.held])
     on_sqlite.catch_up(max_entries=2)
     assert on_sqlite.report.batches == 1
     assert on_sqlite.views.progress()[1] == on_sqlite.store.read(newest_offset)
@@ -131,7 +135,7 @@ def together(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> T
     for world in worlds.values():
         for schema_id in world.registered:
             materialiser.store.write(register_schema, schema_id)
-        materialiser.store.ingest([(entry.encoded, payload) for entry, payload in world.entries])
+        take_in(materialiser.store, [(entry.encoded, payload) for entry, payload in world.entries])
     materialiser.catch_up()
     result = Together(worlds, held_by(materialiser.store), materialised(materialiser))
     assert outcomes_folded(materialiser) == outcomes_shown(result.found)
@@ -161,7 +165,7 @@ def test_view_of_a_hand_written_world_is_as_expected(on_sqlite: Materialiser, fo
     world = load_world(folder / "world.yaml")
     for schema_id in world.registered:
         on_sqlite.store.write(register_schema, schema_id)
-    on_sqlite.store.ingest([(entry.encoded, payload) for entry, payload in world.entries])
+    take_in(on_sqlite.store, [(entry.encoded, payload) for entry, payload in world.entries])
     on_sqlite.catch_up()
     found = materialised(on_sqlite)
     assert outcomes_folded(on_sqlite) == outcomes_shown(found)

@@ -183,14 +183,13 @@ def test_branch_is_kept_as_evidence_and_ends_the_log(store: LogStore) -> None:
     branch = log.fork_at(4).grow(3)
     store.ingest(items(log))
     receipts = store.ingest(items(branch, 4, 5))
-    assert [receipt.status for receipt in receipts] == [IngestStatus.EVIDENCE, IngestStatus.REFUSED]
+    assert [receipt.status for receipt in receipts] == [IngestStatus.EVIDENCE, IngestStatus.EVIDENCE]
     assert said(receipts) == ["log.forked", "log.forked"]
     assert standing(store, log) == LogValidity(forked_at=4)
-    assert happened(store)[-2:] == [("entry", 4), ("fork", 4)]
+    assert happened(store)[-3:] == [("entry", 4), ("fork", 4), ("entry", 5)]
     found = store.read(read_entries, log.secret.public, 1)
-    assert [(item.entry.seq_num, item.refusal) for item in found] == [
-        (1, None), (2, None), (3, None), (4, "log.forked"), (4, "log.forked"), (5, "log.forked"), (6, "log.forked"),
-    ]  # fmt: skip
+    assert [item.entry.seq_num for item in found] == [1, 2, 3, 4, 4, 5, 5, 6]
+    assert [item.refusal for item in found] == [None] * 3 + ["log.forked"] * 5
     proof = store.read(find_fork_proof, log.secret.public, 1)
     assert proof is not None
     assert (proof.seq_num, {proof.first.hash, proof.second.hash}) == (4, {log.hash(4), branch.hash(4)})
@@ -202,7 +201,8 @@ def test_earlier_fork_lowers_a_known_one(store: LogStore) -> None:
     store.ingest(items(log))
     store.ingest(items(log.fork_at(6), 6))
     late = log.fork_at(3).grow(5)
-    assert store.ingest(items(late, 7))[0].status is IngestStatus.REFUSED  # it links to 6, where the fork is known
+    assert store.ingest(items(late, 7))[0].status is IngestStatus.EVIDENCE  # it links to 6, where the fork is known
+    assert standing(store, log) == LogValidity(forked_at=6)
     assert store.ingest(items(late, 6))[0].status is IngestStatus.EVIDENCE  # it links to 5
     assert standing(store, log) == LogValidity(forked_at=5)
     assert store.ingest(items(late, 4))[0].status is IngestStatus.EVIDENCE
@@ -349,7 +349,7 @@ def test_publishing_refuses_wrong_payloads_and_closed_logs(store: LogStore) -> N
 
 def test_what_values_are_those_that_readers_know() -> None:
     assert {what.value for what in IngestKind} == {
-        "entry", "payload", "payload-dropped", "fork", "lie", "ended", "registered", "unregistered",
+        "entry", "payload", "payload-dropped", "fork", "lie", "ended", "branch", "registered", "unregistered",
     }  # fmt: skip
 
 

@@ -16,17 +16,18 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import column, inspect, table, update
+from sqlalchemy import column, inspect, literal, select, table, update
 
 from inkgrove.core.errors import NoStore, StoreUnavailable
 from inkgrove.store import migrations
-from inkgrove.store.db import Database, deliveries, identities, parse_store_url
+from inkgrove.store.db import Database, deliveries, fork_proofs, identities, logs, parse_store_url
 from inkgrove.store.logs import (
     MIGRATIONS,
     NEWEST,
     OLDEST,
     LogStore,
     bring_up_to_date,
+    find_fork_proof,
     open_store,
     read_entries,
     read_revision,
@@ -178,7 +179,7 @@ NEXT_REVISION = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "0008", "0007"
+revision, down_revision = "0009", "0008"
 
 
 def upgrade() -> None:
@@ -202,23 +203,69 @@ def test_store_is_led_through_the_revisions_after_its_own(place: Place, tmp_path
     log = LogBuilder().grow(2)
     with open_store(place) as store:
         store.ingest(offers(log))
-        next_one = folder / "versions" / "r0008_colours.py"
+        next_one = folder / "versions" / "r0009_colours.py"
         next_one.write_text(NEXT_REVISION.format(fails=True))
         with pytest.raises(RuntimeError, match="in the middle"), store.database.writing() as connection:
             bring_up_to_date(connection, str(folder))
         revision, columns = revision_and_columns(place)
-        assert revision == "0007"  # all of it, or nothing
+        assert revision == "0008"  # all of it, or nothing
         assert "colour" not in columns
         next_one.write_text(NEXT_REVISION.format(fails=False))
         for _ in range(2):
             with store.database.writing() as connection:
                 bring_up_to_date(connection, str(folder))
         revision, columns = revision_and_columns(place)
-        assert revision == "0008"
+        assert revision == "0009"
         assert "colour" in columns
         assert len(store.read(read_entries, log.secret.public, 1)) == 2
     with raises("store.too-new"):
         open_store(place)
+
+
+OLDER = """
+DROP TABLE branch_entries;
+ALTER TABLE logs DROP COLUMN pin;
+ALTER TABLE logs DROP COLUMN is_pinned;
+ALTER TABLE logs DROP COLUMN aside;
+DROP TABLE fork_proofs;
+CREATE TABLE fork_proofs (
+    log {number} NOT NULL,
+    seq_num BIGINT NOT NULL,
+    first {bytes} NOT NULL,
+    second {bytes} NOT NULL,
+    CONSTRAINT pk_fork_proofs PRIMARY KEY (log, seq_num),
+    CONSTRAINT fk_fork_proofs_log FOREIGN KEY(log) REFERENCES logs (id),
+    CONSTRAINT fk_fork_proofs_first FOREIGN KEY(first) REFERENCES entries (hash),
+    CONSTRAINT fk_fork_proofs_second FOREIGN KEY(second) REFERENCES entries (hash)
+);
+UPDATE alembic_version SET version_num = '0007'
+"""
+"""What revision 0008 has changed, taken back."""
+
+
+def test_store_of_revision_0007_becomes_what_a_new_one_is(bare: Place) -> None:
+    log = LogBuilder().grow(6)
+    with open_store(bare) as store:
+        store.ingest([*offers(log), *offers(log.fork_at(4))])
+        is_postgresql = store.database.is_postgresql
+        types = {"number": "BIGINT", "bytes": "BYTEA"} if is_postgresql else {"number": "INTEGER", "bytes": "BLOB"}
+        proof = store.read(find_fork_proof, log.secret.public, 1)
+        assert proof is not None
+        with store.database.writing() as connection:
+            for statement in OLDER.format(**types).split(";"):
+                connection.exec_driver_sql(statement)
+            row = {"seq_num": 4, "first": proof.first.hash, "second": proof.second.hash}
+            values = select(logs.c.id, *map(literal, row.values()))
+            connection.execute(fork_proofs.insert().from_select(["log", *row], values))
+    with open_store(bare) as store:
+        assert read_revision(bare) == NEWEST
+        with store.database.reading() as connection:
+            options = {"include_object": _is_for(connection.dialect.name)}
+            context = MigrationContext.configure(connection, opts=options)
+            differences = compare_metadata(context, identities.metadata)
+        assert differences == []
+        assert store.read(find_fork_proof, log.secret.public, 1) == proof
+        assert len(store.read(read_entries, log.secret.public, 1)) == 7
 
 
 def test_store_from_before_the_first_release_is_refused_and_left_alone(place: Place) -> None:

@@ -7,7 +7,17 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from inkgrove.core import Entry, Flavour, Hash, HeldEntry, SecretKey, decode_entry, hash_yamf, verify_signed
+from inkgrove.core import (
+    Entry,
+    Flavour,
+    Hash,
+    HeldEntry,
+    SecretKey,
+    decode_entry,
+    hash_yamf,
+    identity_of,
+    verify_signed,
+)
 from inkgrove.messages import SchemaId, Timestamp, cbor
 from tests.support.logs import LogBuilder, resign
 
@@ -51,6 +61,7 @@ class Generator:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
+        self.pins = random.Random(f"pinned {seed}")
         self.instances: list[Hash] = [hash_yamf(b"nowhere")]
         self.schema_ids: list[SchemaId] = []
         self.versions: dict[SchemaId, list[_Fields]] = {}
@@ -58,9 +69,11 @@ class Generator:
     def world(self) -> World:
         rng = self.rng
         logs = [self._schema_log(number) for number in range(rng.randint(1, 3))]
+        instance_logs: list[LogBuilder] = []
         for author in range(rng.randint(1, 3)):
             secret = SecretKey.from_seed(bytes([100 + author]) * 32)
-            logs += [self._instance_log(secret, log_id) for log_id in range(1, rng.randint(2, 3))]
+            instance_logs += [self._instance_log(secret, log_id) for log_id in range(1, rng.randint(2, 3))]
+        logs += instance_logs
         if rng.random() < 0.1:
             logs.append(self._instance_log(SecretKey.from_seed(bytes([100]) * 32), 0))
         world = World(schemas=self.schema_ids)
@@ -70,7 +83,44 @@ class Generator:
         world.registered = list(self.schema_ids)
         if rng.random() < 0.2:
             world.registered = [schema for schema in self.schema_ids if rng.random() < 0.6]
+        if self.pins.random() < 0.85:
+            self._revoke(world, instance_logs)
         return world
+
+    def _revoke(self, world: World, logs: list[LogBuilder]) -> None:
+        """Let an identity revoke one of the authors, in several documents, with ends and pins of all kinds."""
+        rng = self.rng = self.pins  # what the world was without it, it stays
+        author = rng.choice(logs).secret
+        lines = {log.log_id: [log] for log in logs if log.secret.public == author.public and log.entries}
+        extra: list[HeldEntry] = []
+        for log_id, (log, *_) in lines.items():
+            for _ in range(rng.choice([0, 1, 1, 2])):
+                at = rng.randint(1, len(log.entries))
+                branch = log.fork_at(at)
+                for _ in range(rng.randint(0, 3)):
+                    branch.append(self._message(branch, rng.choice(self.schema_ids)))
+                extra += [item for item in branch.held()[at - 1 :] if rng.random() < 0.95]
+                lines[log_id].append(branch)
+        first = SecretKey.from_seed(bytes([150]) * 32)
+        claim, documents = LogBuilder(author, 0), LogBuilder(first, 0)
+        claim.append(self.payload({"kind": "key-of", "identity": bytes(identity_of(first.public))}))
+        for _ in range(rng.randint(1, 3)):
+            listed: dict[str, Any] = {"key": bytes(author.public)}
+            if rng.random() < 0.9:
+                listed["revoked"] = [self._end(log_id, some) for log_id, some in lines.items() if rng.random() < 0.95]
+            name = {"fqdn": "jane.haiku.ink", "endpoint": "https://jane.haiku.ink"}
+            documents.append(self.payload({"kind": "identity", **name, "keys": [listed]}))
+        for item in (*extra, *claim.held(), *documents.held()):
+            world.held.insert(rng.randint(0, len(world.held)), item)
+
+    def _end(self, log_id: int, lines: list[LogBuilder]) -> list[Any]:
+        rng = self.rng
+        line = rng.choice(lines)
+        last = rng.randint(max(1, len(line.entries) - 2), len(line.entries))
+        if rng.random() < 0.15:
+            return [log_id, last]
+        pinned = line.hash(last) if rng.random() < 0.95 else hash_yamf(b"nowhere")
+        return [log_id, last, bytes(pinned)]
 
     # schemas
 

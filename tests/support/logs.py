@@ -18,7 +18,7 @@ from inkgrove.core import (
 
 def key(number: int) -> SecretKey:
     """The test key of that number."""
-    return SecretKey.from_seed(bytes([number]) * 32)
+    return SecretKey.from_seed(bytes([number]) * 32 if number < 256 else number.to_bytes(32, "big"))
 
 
 class LogBuilder:

@@ -1,9 +1,11 @@
 """An identity that revokes a further key of its own."""
 
-from inkgrove.core import identity_of
+from collections.abc import Iterable
+
+from inkgrove.core import Hash, identity_of
 from inkgrove.messages import FurtherKey, IdentityDocument, KeyOf, RevokedLog, encode_message
 from inkgrove.node.identity import apply_identity_logs_since
-from inkgrove.store.logs import START, LogStore
+from inkgrove.store.logs import START, IngestItem, LogStore
 from tests.support.logs import LogBuilder, key
 
 
@@ -16,9 +18,11 @@ class Revoking:
         self.claim.append(encode_message(KeyOf(identity_of(key(first).public))))
         self.documents = LogBuilder(key(first), log_id=0)
 
-    def say(self, revoked: tuple[tuple[int, int], ...] | None, *, lists_it: bool = True) -> "Revoking":
-        """Sign a new document."""
-        ends = None if revoked is None else tuple(RevokedLog(log_id, last) for log_id, last in revoked)
+    def say(
+        self, revoked: tuple[tuple[int, int] | tuple[int, int, Hash], ...] | None, *, lists_it: bool = True
+    ) -> "Revoking":
+        """Sign a new document; each end is a log id and the last that counts, and the hash of that entry to pin it."""
+        ends = None if revoked is None else tuple(RevokedLog(*end) for end in revoked)
         keys = (FurtherKey(self.key.public, ends),) if lists_it else ()
         document = IdentityDocument("jane.haiku.ink", "https://jane.haiku.ink", keys=keys)
         self.documents.append(encode_message(document))
@@ -29,3 +33,9 @@ class Revoking:
         for log in (self.claim, self.documents):
             store.ingest([(e.encoded, p) for e, p in zip(log.entries, log.payloads, strict=True)])
         store.database.write(lambda connection: apply_identity_logs_since(connection, START))
+
+
+def take_in(store: LogStore, items: Iterable[IngestItem]) -> None:
+    """Ingest entries, and follow log 0 as a node does."""
+    store.ingest(items)
+    store.database.write(lambda connection: apply_identity_logs_since(connection, START))

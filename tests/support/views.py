@@ -7,7 +7,7 @@ from inkgrove.core import HeldEntry, verify_signed
 from inkgrove.messages import Outcome, SchemaId
 from inkgrove.pipeline.views import Materialiser
 from inkgrove.reference import fold_views
-from inkgrove.store.logs import LogStore, read_entries, read_registered
+from inkgrove.store.logs import LogStore, read_beside, read_entries, read_registered
 from inkgrove.store.views import ViewStore, read_all_rows, read_visible_outcomes
 from tests.support.whole_fold import Comparable, comparable
 
@@ -24,7 +24,7 @@ def held_by(store: LogStore) -> list[HeldEntry]:
     return [
         HeldEntry(verify_signed(stored.entry), stored.payload)
         for author, log_id in store.heights()
-        for stored in store.read(read_entries, author, log_id)
+        for stored in (*store.read(read_entries, author, log_id), *store.read(read_beside, author, log_id))
     ]
 
 

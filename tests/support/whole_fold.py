@@ -4,49 +4,35 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from inkgrove.core import Hash, HeldEntry, LogReport, check_storable, verify_log, verify_payload
-from inkgrove.core.errors import Forked, IntegerTooLarge, InvalidSince, PayloadHashMismatch, PayloadSizeMismatch
+from inkgrove.core import Hash, HeldEntry
+from inkgrove.core.errors import Forked, InvalidSince
 from inkgrove.messages import SchemaId
 from inkgrove.reference import ReferenceView
+from inkgrove.reference.control import judge_control
+from inkgrove.reference.logs import Log, gather_logs, without_revoked
 from inkgrove.schema import LogFold, LogMessage, ViewDefinition, fold_log, fold_schema
 
 Comparable = dict[SchemaId | None, dict[str, Any]]
 
 
-def _gather(held: Iterable[HeldEntry]) -> dict[tuple[bytes, int], tuple[LogReport, list[LogMessage]]]:
-    by_log: dict[tuple[bytes, int], dict[Hash, HeldEntry]] = defaultdict(dict)
-    for item in held:
-        entry = item.signed.entry
-        try:
-            check_storable(entry)
-        except IntegerTooLarge:
-            continue
-        payload = item.payload
-        if payload is not None:
-            try:
-                verify_payload(entry, payload)
-            except PayloadHashMismatch:
-                payload = None
-            except PayloadSizeMismatch:
-                pass
-        log = by_log[entry.author, entry.log_id]
-        if item.signed.hash not in log or payload is not None:
-            log[item.signed.hash] = HeldEntry(item.signed, payload)
-    result = {}
-    for key, log in by_log.items():
-        report = verify_log(log.values(), partial=True)
-        start = report.invalid_from
-        messages = []
-        for entry_hash, item in log.items():
-            seq_num = item.signed.entry.seq_num
-            if start is not None and seq_num >= start:
-                is_forked = report.fork is not None and seq_num >= report.fork.seq_num
-                code = Forked.code if is_forked else InvalidSince.code
-                messages.append(LogMessage(seq_num, entry_hash, item.payload, code))
-            elif seq_num in report.verified:
-                messages.append(LogMessage(seq_num, entry_hash, item.payload))
-        result[key] = report, sorted(messages, key=lambda message: (message.seq_num, message.hash))
+def _gather(held: Iterable[HeldEntry]) -> dict[tuple[bytes, int], tuple[Log, list[LogMessage]]]:
+    """Which messages there are is the store's to say, not the fold's: here the oracle says it."""
+    result: dict[tuple[bytes, int], tuple[Log, list[LogMessage]]] = {}
+    entries = list(held)
+    for key, log in without_revoked(gather_logs(entries), judge_control(entries).ends).items():
+        payloads = {item.signed.hash: item.payload for item in log.held}
+        messages = [
+            LogMessage(item.seq_num, item.hash, payloads[item.hash], _invalid_code(log, item.seq_num))
+            for item in log.messages
+        ]
+        result[key] = log, messages
     return result
+
+
+def _invalid_code(log: Log, seq_num: int) -> str | None:
+    if not log.is_invalid_at(seq_num):
+        return None
+    return Forked.code if log.forked_at is not None and seq_num >= log.forked_at else InvalidSince.code
 
 
 def fold_world(held: Iterable[HeldEntry], registered: Collection[SchemaId]) -> Comparable:
@@ -54,9 +40,11 @@ def fold_world(held: Iterable[HeldEntry], registered: Collection[SchemaId]) -> C
     logs = _gather(held)
     definitions = {}
     for schema_id in registered:
-        report, messages = logs.get(schema_id, (LogReport([], {}, None, None), []))
+        log, messages = logs.get(schema_id, (None, []))
         payloads = {m.seq_num: m.payload for m in messages if m.payload is not None and m.invalid_code is None}
-        definitions[schema_id] = ViewDefinition(fold_schema(schema_id, payloads, report.invalid_from), registered)
+        definitions[schema_id] = ViewDefinition(
+            fold_schema(schema_id, payloads, log.invalid_from if log else None), registered
+        )
     everywhere = {m.hash for _, messages in logs.values() for m in messages if m.invalid_code is None}
     folds: dict[tuple[bytes, int], LogFold] = {
         key: fold_log(key[1], messages, definitions.get, everywhere.__contains__) for key, (_, messages) in logs.items()

@@ -75,6 +75,7 @@ NO_VECTOR = {
     "hash.bad-text",
     "log.ended",
     "log.key-revoked",
+    "log.other-branch",
     "log.not-a-fork",
     "log.stale",
     "message.too-large",

@@ -232,6 +232,12 @@ class LogError(InkgroveError):
         ErrorCode("log.ended", 422, "The log has been ended; nothing can be appended.", "Begin another log."),
         ErrorCode("log.key-revoked", 422, "The key was revoked, and the entry lies behind the last that still counts."),
         ErrorCode(
+            "log.other-branch",
+            422,
+            "The key was revoked, and its owner has pinned a branch of this log that does not lead to the entry. It is"
+            " kept as evidence if there is room, and counts once entries between the two show that it belongs to it.",
+        ),
+        ErrorCode(
             "log.stale",
             409,
             "The entry was signed for another place than the next one of its log; `next` has that place.",
@@ -250,6 +256,10 @@ class InvalidSince(SingleCode, LogError):
 
 class KeyRevoked(SingleCode, LogError):
     code = "log.key-revoked"
+
+
+class OtherBranch(SingleCode, LogError):
+    code = "log.other-branch"
 
 
 class PayloadError(InkgroveError):

@@ -34,5 +34,8 @@ MIN_SALT_BYTES: Final = 16
 PADDING_BYTES: Final = 128
 """Salted payloads are padded to a multiple of this."""
 
+MAX_BRANCH_ENTRIES: Final = 1024
+"""If so many entries are held in the forked part of a log, or outside of its pinned branch, no more are taken."""
+
 MAX_INSTANCE_ID_BYTES: Final = 66
 MAX_RECIPIENTS: Final = 1024

@@ -181,7 +181,8 @@ def open_parcel(parcel: Parcel, create: Entry | None, held: Container[Hash] = ()
     if any(earlier >= later for earlier, later in pairwise(seq_nums)):
         raise ParcelError("parcel.bad", "the entries of a parcel come in their order, each once")
     messages = _read_messages(parcel, signed, create.seq_num if create is not None else None)
-    pools = set(union_of_pools([item.seq_num for item in messages]))
+    # The last entry may be one that the owner of the log has pinned: its pool comes with everything of the log.
+    pools = set(union_of_pools([*(item.seq_num for item in messages), seq_nums[-1]]))
     if not pools.issuperset(seq_nums):
         raise ParcelError("parcel.bad", "the parcel holds entries that prove nothing about its instance")
     return OpenedParcel(parcel, signed, author, log_id, messages)

@@ -128,7 +128,8 @@ def verify_proof(proof: Proof) -> ProvedInstance:
         if not isinstance(verdict, VerifiedEntry):
             raise verdict
     messages = _read_messages(proof.instance, held)
-    if not set(seq_nums) <= set(union_of_pools([item.seq_num for item in messages])):
+    # The last entry may be one that the owner of the log has pinned: its pool comes with everything of the log.
+    if not set(seq_nums) <= set(union_of_pools([*(item.seq_num for item in messages), seq_nums[-1]])):
         raise ProofError("proof.of-other", "the proof holds entries that prove nothing about the instance")
     author, log_id = logs[0]
     return ProvedInstance(proof.instance, author, log_id, messages, seq_nums[-1])

@@ -75,6 +75,8 @@ def show_one_log(
 def describe_standing(state: LogState) -> str:
     """Render how far the entries of a log count, and why no further."""
     standing = state.standing
+    if state.is_pinned:
+        return f"its key was revoked: the branch that leads to entry {standing.revoked_after} counts"
     if standing.forked_at is not None:
         return f"forked at entry {standing.forked_at}: nothing counts from there on"
     if standing.lied_at is not None:

@@ -1,7 +1,7 @@
 """Held entries sorted into logs: which are verified, which are in the invalid part, which message each payload holds.
 
 docs/protocol.md sections 2 and 7. The order in which the entries come, and how often, does not matter. What revoked
-keys have signed after the last entry that counts is left out.
+keys have signed after the last entry that counts, or outside of the branch that is pinned, is left out.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +13,8 @@ from inkgrove.core import (
     PublicKey,
     SignedEntry,
     check_storable,
+    find_fork,
+    lipmaa,
     verify_log,
     verify_payload,
 )
@@ -56,6 +58,8 @@ class Log:
     """Every signed entry from `invalid_from` on."""
     invalid_from: int | None
     forked_at: int | None
+    held: tuple[HeldEntry, ...] = ()
+    """Everything that is held of it, each entry once."""
 
     @property
     def messages(self) -> list[HeldMessage]:
@@ -92,7 +96,8 @@ def gather_logs(held: Iterable[HeldEntry]) -> dict[LogKey, Log]:
 
 
 def _gather_log(key: LogKey, entries: list[SignedEntry], payloads: dict[Hash, bytes]) -> Log:
-    report = verify_log([HeldEntry(entry, payloads.get(entry.hash)) for entry in entries], partial=True)
+    items = tuple(HeldEntry(entry, payloads.get(entry.hash)) for entry in entries)
+    report = verify_log(items, partial=True)
     invalid_from = report.invalid_from
     valid: dict[int, HeldMessage] = {}
     invalid: list[HeldMessage] = []
@@ -103,7 +108,7 @@ def _gather_log(key: LogKey, entries: list[SignedEntry], payloads: dict[Hash, by
             invalid.append(held)
         elif seq_num in report.verified:
             valid[seq_num] = held
-    return Log(*key, valid, invalid, invalid_from, report.fork.seq_num if report.fork else None)
+    return Log(*key, valid, invalid, invalid_from, report.fork.seq_num if report.fork else None, items)
 
 
 def _is_storable(signed: SignedEntry) -> bool:
@@ -177,15 +182,65 @@ def schema_of_message(held: HeldMessage, log: Log) -> SchemaId | None:
 
 
 def without_revoked(logs: dict[LogKey, Log], ends: Mapping[PublicKey, Iterable[RevokedLog]]) -> dict[LogKey, Log]:
-    """Return the logs without entries of ended keys that do not count; invalid parts stay as they are.
+    """Return the logs without what does not count of ended keys: behind the last entry, or beside a pinned branch.
 
     `ends` has the ended keys, each with the logs that count in part (section 7.2.6).
     """
-    lasts = {(key, end.log_id): end.last for key, listed in ends.items() for end in listed}
+    listed = {(key, end.log_id): end for key, some in ends.items() for end in some}
     return {
-        key: log if key[1] == 0 or key[0] not in ends else _cut(log, lasts.get(key, 0)) for key, log in logs.items()
+        key: log if key[1] == 0 or key[0] not in ends else _cut(log, listed.get(key, RevokedLog(key[1], 0)))
+        for key, log in logs.items()
     }
 
 
-def _cut(log: Log, last: int) -> Log:
-    return replace(log, valid={seq_num: held for seq_num, held in log.valid.items() if seq_num <= last})
+def _cut(log: Log, end: RevokedLog) -> Log:
+    branch = pinned_branch(log, end)
+    if branch is not None:
+        return _branch_as_log(log, branch)
+    return replace(
+        log,
+        valid={seq_num: held for seq_num, held in log.valid.items() if seq_num <= end.last},
+        invalid=[held for held in log.invalid if held.seq_num <= end.last],
+    )
+
+
+def _branch_as_log(log: Log, branch: list[HeldEntry]) -> Log:
+    """The log of which only this branch counts: all of it, unless one of its entries lies about a size."""
+    lies = [item.signed.entry.seq_num for item in branch if _is_lie(item)]
+    valid: dict[int, HeldMessage] = {}
+    invalid: list[HeldMessage] = []
+    for item in sorted(branch, key=lambda item: item.signed.entry.seq_num):
+        seq_num = item.signed.entry.seq_num
+        message = HeldMessage(log.author, log.log_id, seq_num, item.signed.hash, _read(item.payload))
+        if lies and seq_num >= min(lies):
+            invalid.append(message)
+        else:
+            valid[seq_num] = message
+    return replace(log, valid=valid, invalid=invalid, invalid_from=min(lies, default=None), forked_at=None)
+
+
+def _is_lie(item: HeldEntry) -> bool:
+    return item.payload is not None and len(item.payload) != item.signed.entry.payload_size
+
+
+def pinned_branch(log: Log, end: RevokedLog) -> list[HeldEntry] | None:
+    """What a pin leads to, if it decides which branch of the log counts (docs/protocol.md section 7.2)."""
+    by_hash = {item.signed.hash: item for item in log.held}
+    pin = by_hash.get(end.hash) if end.hash is not None else None
+    if pin is None or pin.signed.entry.seq_num != end.last:
+        return None
+    branch: dict[Hash, HeldEntry] = {}
+    waiting = [pin]
+    while waiting:
+        item = waiting.pop()
+        branch[item.signed.hash] = item
+        entry = item.signed.entry
+        for link, seq_num in ((entry.backlink, entry.seq_num - 1), (entry.lipmaa_link, lipmaa(entry.seq_num))):
+            target = by_hash.get(link) if link is not None else None
+            if target is not None and target.signed.entry.seq_num == seq_num and target.signed.hash not in branch:
+                waiting.append(target)
+    entries = [item.signed.entry for item in branch.values()]
+    has_first = any(entry.seq_num == 1 for entry in entries)
+    is_forked = find_fork(item.signed for item in branch.values()) is not None
+    goes_past_end = any(entry.is_end_of_log and entry.seq_num < end.last for entry in entries)
+    return list(branch.values()) if has_first and not is_forked and not goes_past_end else None

@@ -285,6 +285,5 @@ class ForkedLogDocument(BaseModel):
 def prove_fork(node: NodeDependency, address: AddressDependency, body: ForkedEntriesBody) -> ForkedLogDocument:
     """Prove that a log that is held here is forked. Needs no token and no signature: the entries prove themselves."""
     count_fork_proof(node, address)
-    log = fork_proofs.take_fork_proof(node, from_base64(body.first, "first"), from_base64(body.second, "second"))
-    assert log.standing.forked_at is not None
-    return ForkedLogDocument(author=log.author.hex(), log_id=log.log_id, forked_at=log.standing.forked_at)
+    proof = fork_proofs.take_fork_proof(node, from_base64(body.first, "first"), from_base64(body.second, "second"))
+    return ForkedLogDocument(author=proof.author.hex(), log_id=proof.log_id, forked_at=proof.seq_num)

@@ -8,7 +8,7 @@ database was restored from a backup. Anybody may bring a fork proof, unsigned: i
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from inkgrove.core import check_storable, decode_entry, verify_fork_proof, verify_signed
+from inkgrove.core import ForkProof, check_storable, decode_entry, verify_fork_proof, verify_signed
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.peers.senders import LogOwner
 from inkgrove.messages import (
@@ -40,7 +40,7 @@ from inkgrove.store.federation import (
     read_waiting_parcels,
     update_public_index,
 )
-from inkgrove.store.logs import LogKey, LogState, Offset, find_log
+from inkgrove.store.logs import LogKey, Offset, find_fork_proof, find_log
 
 HEIGHTS_PATH: Final = "/federation/heights"
 ENTRIES_PATH: Final = "/federation/entries"
@@ -198,8 +198,8 @@ def _between(boxed: dict[int, set[ReplicatedEntry]], want: Want, stopped_at: int
 # Fork proofs
 
 
-def take_fork_proof(node: Node, first: bytes, second: bytes) -> LogState:
-    """Keep a proof as evidence against its log and return the state of the log.
+def take_fork_proof(node: Node, first: bytes, second: bytes) -> ForkProof:
+    """Keep a proof as evidence against its log and return the proof of the earliest fork that is known of it.
 
     Raises an error of the entries if one of them is not verified, `log.not-a-fork`, or `view.unknown-log` if nothing
     of the log is held: else strangers could fill the store.
@@ -214,9 +214,8 @@ def take_fork_proof(node: Node, first: bytes, second: bytes) -> LogState:
     receipts = node.store.ingest([(item, None) for item in signed])
     if proof.log_id == IDENTITY_LOG:
         node.database.write(lambda connection: apply_identity_log(connection, proof.author))
-    log = node.store.read(find_log, proof.author, proof.log_id)
-    assert log is not None
-    if log.standing.forked_at is None:
+    found = node.store.read(find_fork_proof, proof.author, proof.log_id)
+    if found is None:
         # Both lie behind what is held of the log, and link to nothing of it.
         raise next(receipt.error for receipt in receipts if receipt.error is not None)
-    return log
+    return found

@@ -72,7 +72,9 @@ from inkgrove.store.logs import (
     find_log,
     ingest_batch,
     keep_held_hashes,
+    make_other_branch,
     prepare_items,
+    verified_among,
 )
 from inkgrove.store.node import (
     add_shares,
@@ -225,9 +227,12 @@ def store_parcel(
         is_news |= receipt.status in (IngestStatus.STORED, IngestStatus.COMPLETED)
     log = find_log(connection, opened.author, opened.log_id)
     assert log is not None
+    verified = verified_among(connection, [item.hash for item in opened.messages])
     for item in opened.messages:  # what is held already, as evidence, is refused like the first time
         if (refusal := log.standing.refusal(item.seq_num)) is not None:
             raise ParcelRefused(refusal)
+        if item.hash not in verified:
+            raise ParcelRefused(make_other_branch(item.seq_num))
     if opened.is_deletion:
         remove_ended_requests(connection, [instance])
     else:  # that it has ended lets nobody see it who did not

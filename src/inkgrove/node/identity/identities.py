@@ -62,7 +62,7 @@ from inkgrove.store.logs import (
     IngestStatus,
     by_log,
     find_log,
-    heights_of,
+    find_pins,
     ingest_batch,
     prepare_items,
     read_entries,
@@ -514,12 +514,12 @@ def add_key(node: Node, identity: IdentityId, signed: SignedMessage) -> Identity
 
 
 def revoke_key(node: Node, identity: IdentityId, key: PublicKey) -> IdentityRecord:
-    """Let nothing more of a further key count than what is held of it now."""
+    """Let nothing more of a further key count than what is held of it now, whatever is signed with it later."""
 
     def edit(connection: Connection, document: IdentityDocument) -> IdentityDocument:
         if all(item.key != key for item in document.keys):
             raise UnknownIdentity(f"the document lists no key {key}")
-        ends = _read_ends(connection, key)
+        ends = tuple(find_pins(connection, key))
         keys = (
             replace(item, revoked=ends) if item.key == key and item.revoked is None else item for item in document.keys
         )
@@ -534,13 +534,9 @@ def show_ends(node: Node, identity: IdentityId, key: PublicKey) -> tuple[Revoked
     def work(connection: Connection) -> tuple[RevokedLog, ...]:
         if identities_of(connection, [key]).get(key) != identity:
             raise UnknownIdentity(f"{key} is no key of the identity")
-        return _read_ends(connection, key)
+        return tuple(find_pins(connection, key))
 
     return node.database.read(work)
-
-
-def _read_ends(connection: Connection, key: PublicKey) -> tuple[RevokedLog, ...]:
-    return tuple(RevokedLog(log_id, height) for log_id, height in sorted(heights_of(connection, key).items()))
 
 
 def _publish(

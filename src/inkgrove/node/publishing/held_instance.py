@@ -34,6 +34,8 @@ class HeldInstance:
     is_deleted: bool
     messages: Sequence[LogMessage]
     """The valid ones with payloads, in order."""
+    pinned_seq: int | None = None
+    """The entry that the owner of a revoked key has pinned, if that decides which branch of the log counts."""
 
     def is_expired(self, now: int) -> bool:
         """Whether it has expired at a time in microseconds."""
@@ -83,6 +85,7 @@ def find_held_instance(connection: Connection, instance: Hash) -> HeldInstance |
         expires,
         is_deleted,
         messages,
+        log.pinned_seq,
     )
 
 
@@ -99,7 +102,8 @@ def pack_parcel(
     if not messages:
         return None
     payloads = {item.seq_num: item.payload for item in messages}
-    pool = union_of_pools(payloads, held.height)
+    pinned = [held.pinned_seq] if held.pinned_seq is not None else []
+    pool = union_of_pools([*payloads, *pinned], held.height)
     encoded = read_entry_bytes(connection, held.log, pool)
     entries = [(encoded[seq_num], payloads.get(seq_num)) for seq_num in pool if seq_num in encoded]
     return Parcel(held.instance, tuple(recipients), entries)

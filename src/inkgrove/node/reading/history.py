@@ -160,7 +160,8 @@ def _prove(node: Node, connection: Connection, row: ViewRow) -> Proof:
     assert log is not None, "a row has a log"
     check_history_size(node, estimate_history_bytes(connection, InstanceKey(log.id, row.seq_num)))
     payloads = read_counted_payloads(connection, log, row.seq_num)
-    pool = union_of_pools(payloads, log.height)
+    pinned = [log.pinned_seq] if log.pinned_seq is not None else []
+    pool = union_of_pools([*payloads, *pinned], log.pinned_seq or log.height)
     check_history_size(node, sum(map(len, payloads.values())) + _ENTRY_BYTES * len(pool))
     encoded = read_valid_entries(connection, log, pool)
     return Proof(row.instance, [(encoded[n], payloads.get(n)) for n in pool if n in encoded])

@@ -13,7 +13,7 @@ from inkgrove.pipeline.archive.verify import claims_of
 from inkgrove.pipeline.runtime.batches import record_batch
 from inkgrove.pipeline.runtime.workers import open_once
 from inkgrove.pipeline.tables import HELD_CLAIMS, HELD_LOGS, spark_schema
-from inkgrove.store.logs import START, LogStore, find_logs, newest_offset, read_claims
+from inkgrove.store.logs import START, VALID_LOG, LogStore, find_logs, newest_offset, read_claims
 
 
 def held_of(store: LogStore, linked: DataFrame, kept: list[DataFrame]) -> tuple[DataFrame | None, DataFrame | None]:
@@ -29,7 +29,7 @@ def held_of(store: LogStore, linked: DataFrame, kept: list[DataFrame]) -> tuple[
         for batch in batches:
             found = open_once(store_url).read(find_logs, batch.column(0).to_pylist())
             rows = [
-                (name, log.id, log.height, log.held, any(getattr(log.standing, x) for x in log.standing.__slots__))
+                (name, log.id, log.height, log.held, log.standing != VALID_LOG or log.aside > 0)
                 for name, log in found.items()
             ]
             yield record_batch(rows, HELD_LOGS)

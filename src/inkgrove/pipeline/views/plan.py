@@ -26,6 +26,7 @@ from inkgrove.messages import parse_schema_id
 from inkgrove.pipeline.runtime.workers import PlannedSource, open_existing, store_url_of
 from inkgrove.pipeline.tables import DIRTY, spark_schema
 from inkgrove.store.logs import (
+    VERDICTS,
     Ingest,
     IngestKind,
     LogStore,
@@ -50,7 +51,6 @@ class Group(NamedTuple):
 
 
 _LATE = frozenset({IngestKind.PAYLOAD, IngestKind.PAYLOAD_DROPPED})
-_BREAKS = frozenset({IngestKind.FORK, IngestKind.LIE, IngestKind.ENDED})
 
 
 def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
@@ -61,7 +61,9 @@ def dirty_groups(store: LogStore, ingests: Iterable[Ingest]) -> set[Group]:
     for item in ingests:
         if item.log is None or item.seq_num is None:
             continue
-        if item.what in _BREAKS:
+        if item.what is IngestKind.BRANCH:
+            groups.add(Group(item.log, None))  # also what was shown of entries that are no rows of it any more
+        if item.what in VERDICTS:
             groups.update(Group(item.log, seq) for seq in store.read(create_seqs_from, item.log, item.seq_num))
             # What names an entry there by its hash is touched as well.
             hashes += store.read(hashes_from, item.log, item.seq_num)

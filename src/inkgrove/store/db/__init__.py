@@ -29,7 +29,7 @@ from inkgrove.store.db.locks import (
     is_work_running,
     start_pipeline_run,
 )
-from inkgrove.store.db.log_tables import encode_log_key, entries, ingests, logs, schemas
+from inkgrove.store.db.log_tables import encode_log_key, entries, fork_proofs, ingests, logs, schemas
 from inkgrove.store.db.node_tables import (
     accepted_senders,
     accesses,
@@ -101,6 +101,7 @@ __all__ = [
     "deliveries",
     "encode_log_key",
     "entries",
+    "fork_proofs",
     "hold_merge_lock",
     "hold_work_lock",
     "hold_write_lock",

@@ -1,14 +1,15 @@
 """The tables of the log store (docs/protocol.md sections 2, 5 and 6).
 
-A fork keeps several entries for one (log, seq_num). What a payload says about its place among the others
-(`kind` to `access`) is read once, when it arrives, and outlives it: a payload that is dropped later still belongs to
-the same instance.
+A fork keeps several entries for one (log, seq_num); those that a pin does not lead to lie in `branch_entries`. What a
+payload says about its place among the others (`kind` to `access`) is read once, when it arrives, and outlives it: a
+payload that is dropped later still belongs to the same instance.
 """
 
 from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Dialect,
     ForeignKey,
@@ -18,6 +19,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    false,
     text,
 )
 from sqlalchemy.ext.compiler import compiles
@@ -83,6 +85,9 @@ logs = Table(
     Column("lied_at", BigInteger),
     Column("ended_at", BigInteger),
     Column("revoked_after", BigInteger),  # of a revoked key: the last that counts; derived from its identity's log 0
+    Column("pin", Bytes),  # of a revoked key: the hash that the entry there must have, if its identity says one
+    Column("is_pinned", Boolean, nullable=False, server_default=false()),  # the pin decides: the rows are its branch
+    Column("aside", BigInteger, nullable=False, server_default="0"),  # how many entries lie in `branch_entries`
 )
 VALIDITY_COLUMNS: Final = (logs.c.forked_at, logs.c.lied_at, logs.c.ended_at, logs.c.revoked_after)
 """The fields of `store.logs.decision.LogValidity`, in their order."""
@@ -96,23 +101,26 @@ schemas = Table(
     Column("log_id", BigInteger, nullable=False),
 )
 
-entries = Table(
-    "entries",
-    metadata,
-    Column("id", KEY, primary_key=True),
-    Column("log", ForeignKey(logs.c.id), nullable=False),
-    Column("seq_num", BigInteger, nullable=False),
-    Column("hash", Bytes, nullable=False, unique=True),
-    Column("kind", String(20)),  # of the message; none if it is malformed or its payload never came
-    Column("schema", ForeignKey(schemas.c.id)),
-    Column("schema_version", BigInteger),
-    Column("create_seq", BigInteger),  # the entry it is folded with: its create, else itself
-    Column("ref_hash", Bytes),  # the instance it names, while no held entry of its log has that hash
-    Column("code", String(64)),  # why the message is malformed
-    Column("access", String(10)),  # the mode that the message says, if it says one
-    Column("encoded", Bytes, nullable=False),
-    Column("payload", Bytes),  # the last column: whoever does not ask for it does not read it
-)
+
+def _entry_columns() -> list[Column[Any]]:
+    return [
+        Column("id", KEY, primary_key=True),
+        Column("log", ForeignKey(logs.c.id), nullable=False),
+        Column("seq_num", BigInteger, nullable=False),
+        Column("hash", Bytes, nullable=False, unique=True),
+        Column("kind", String(20)),  # of the message; none if it is malformed or its payload never came
+        Column("schema", ForeignKey(schemas.c.id)),
+        Column("schema_version", BigInteger),
+        Column("create_seq", BigInteger),  # the entry it is folded with: its create, else itself
+        Column("ref_hash", Bytes),  # the instance it names, while no held entry of its log has that hash
+        Column("code", String(64)),  # why the message is malformed
+        Column("access", String(10)),  # the mode that the message says, if it says one
+        Column("encoded", Bytes, nullable=False),
+        Column("payload", Bytes),  # the last column: whoever does not ask for it does not read it
+    ]
+
+
+entries = Table("entries", metadata, *_entry_columns())
 Index(None, entries.c.log, entries.c.seq_num)
 Index(None, entries.c.log, entries.c.create_seq)
 FOR_FOLLOWERS: Final = text("access IN ('public', 'relations')")
@@ -130,6 +138,9 @@ Index(
     sqlite_where=entries.c.ref_hash.is_not(None),
     postgresql_where=entries.c.ref_hash.is_not(None),
 )
+
+branch_entries = Table("branch_entries", metadata, *_entry_columns())  # no messages: see `store.logs.branches`
+Index(None, branch_entries.c.log, branch_entries.c.seq_num)
 
 log_schemas = Table(
     "log_schemas",
@@ -157,8 +168,8 @@ fork_proofs = Table(
     metadata,
     Column("log", ForeignKey(logs.c.id), primary_key=True),
     Column("seq_num", BigInteger, primary_key=True, autoincrement=False),
-    Column("first", ForeignKey(entries.c.hash), nullable=False),
-    Column("second", ForeignKey(entries.c.hash), nullable=False),
+    Column("first", Bytes, nullable=False),  # a hash of `entries` or `branch_entries`, as the next
+    Column("second", Bytes, nullable=False),
 )
 
 registered = Table(

@@ -7,11 +7,11 @@ compared with the logs.
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Select, or_, select
+from sqlalchemy import Connection, Select, Table, or_, select, union_all
 
 from inkgrove.core import IdentityId, PublicKey
 from inkgrove.store.db.connection import in_lists
-from inkgrove.store.db.log_tables import entries, logs
+from inkgrove.store.db.log_tables import branch_entries, entries, logs
 from inkgrove.store.db.node_tables import (
     deliveries,
     identities,
@@ -48,14 +48,14 @@ def read_held_entries(
     most: int,
     most_bytes: int,
 ) -> OfferedEntries:
-    """Every entry that is held in some ranges of a log, evidence included, with its payload if that is held."""
+    """Every entry that is held in some ranges of a log, all evidence included, with its payload if that is held."""
     log = find_log(connection, author, log_id)
     if log is None:
         return NO_OFFERED_ENTRIES
     found: list[tuple[bytes, bytes | None]] = []
     size = last_seq = 0
     for first, last in ranges:
-        for seq_num, encoded, payload in _rows(connection, log.id, max(first, after + 1), last):
+        for seq_num, encoded, payload in _rows(connection, log, max(first, after + 1), last):
             weight = len(encoded) + len(payload or b"")
             if found and seq_num != last_seq and (len(found) >= most or size + weight > most_bytes):
                 return OfferedEntries(found, size, last_seq)
@@ -64,11 +64,15 @@ def read_held_entries(
     return OfferedEntries(found, size, None)
 
 
-def _rows(connection: Connection, log: int, first: int, last: int) -> Iterator[tuple[int, bytes, bytes | None]]:
-    query = select(entries.c.seq_num, entries.c.encoded, entries.c.payload)
-    query = query.where(entries.c.log == log, entries.c.seq_num.between(first, last))
-    ordered = query.order_by(entries.c.seq_num, entries.c.id)
-    with connection.execution_options(yield_per=_PIECE).execute(ordered) as found:
+def _rows(connection: Connection, log: LogState, first: int, last: int) -> Iterator[tuple[int, bytes, bytes | None]]:
+    def select_from(table: Table) -> Select[Any]:
+        columns = (table.c.seq_num, table.c.encoded, table.c.payload, table.c.hash)
+        return select(*columns).where(table.c.log == log.id, table.c.seq_num.between(first, last))
+
+    query: Any = select_from(entries).order_by(entries.c.seq_num, entries.c.hash)
+    if log.aside:
+        query = union_all(select_from(entries), select_from(branch_entries)).order_by("seq_num", "hash")
+    with connection.execution_options(yield_per=_PIECE).execute(query) as found:
         for row in found:
             yield row[0], row[1], row[2]
 

@@ -44,14 +44,14 @@ from inkgrove.store.logs.entries import (
 )
 from inkgrove.store.logs.followers import follow, read_offset
 from inkgrove.store.logs.messages import InstanceKey, create_seqs_from
-from inkgrove.store.logs.positions import IngestKind, Offset, is_after_offset, newest_offset, read_range
+from inkgrove.store.logs.positions import VERDICTS, IngestKind, Offset, is_after_offset, newest_offset, read_range
 
 _FORGET = delete(public_instances).where(
     public_instances.c.log == bindparam("of_log"), public_instances.c.create_seq == bindparam("of_seq")
 )
 _REMEMBER = insert(public_instances)
 _IS_ENTRY = and_(entries.c.log == ingests.c.log, entries.c.seq_num == ingests.c.seq_num)
-_VERDICTS: Final = (IngestKind.FORK.value, IngestKind.LIE.value, IngestKind.ENDED.value)
+_VERDICTS: Final = tuple(sorted(kind.value for kind in VERDICTS))
 
 
 def indexed_offset(connection: Connection) -> Offset:
@@ -110,9 +110,11 @@ def _dirty_instances(connection: Connection, is_new: ColumnElement[bool]) -> set
     )
     query = select(entries.c.log, entries.c.create_seq).join_from(ingests, entries, _IS_ENTRY).where(is_new, speaks)
     dirty = {InstanceKey(log, create_seq) for log, create_seq in connection.execute(query)}
-    verdicts = select(ingests.c.log, ingests.c.seq_num).where(is_new, ingests.c.what.in_(_VERDICTS))
-    for log, seq_num in connection.execute(verdicts).all():
-        dirty |= {InstanceKey(log, found) for found in create_seqs_from(connection, log, seq_num)}
+    verdicts = select(ingests.c.what, ingests.c.log, ingests.c.seq_num).where(is_new, ingests.c.what.in_(_VERDICTS))
+    for what, log, seq_num in connection.execute(verdicts).all():
+        # When a pin moves entries, all that is remembered of the log is forgotten.
+        first = 1 if what == IngestKind.BRANCH else seq_num
+        dirty |= {InstanceKey(log, found) for found in create_seqs_from(connection, log, first)}
     return dirty
 
 
@@ -290,7 +292,7 @@ def offered_logs(
     )
     found |= {(state.author, 0): state for state in log0s.values() if (state.author, 0) not in found}
     counts = _count_payloads(connection, [state.id for state in found.values()], now)
-    proofs = find_fork_proofs(connection, [s.id for s in found.values() if s.standing.forked_at is not None])
+    proofs = find_fork_proofs(connection, [state.id for state in found.values()])
     offered = [
         OfferedLog(state.author, state.log_id, state.height, counts.get(state.id) or state.held, proofs.get(state.id))
         for state in found.values()
@@ -307,7 +309,7 @@ def _with_public_news(changed: Select[Any], now: int) -> Select[Any]:
         _is_offered(now),
     )
     of_log = exists().where(public_instances.c.log == ingests.c.log, _is_offered(now))
-    is_verdict = and_(ingests.c.what.in_((IngestKind.FORK.value, IngestKind.LIE.value, IngestKind.ENDED.value)), of_log)
+    is_verdict = and_(ingests.c.what.in_(_VERDICTS), of_log)
     return changed.where(or_(exists().where(is_entry, is_public), is_verdict))
 
 
@@ -373,12 +375,15 @@ def read_offered(
             size += weight
         if stopped_at is not None:
             break
-    if not is_whole and rows:
+    pinned = log.pinned_seq if not is_whole and (rows or _is_offered_partly(connection, log, now)) else None
+    if not is_whole and (rows or pinned is not None):
         runs = list(_runs(sorted(rows)))
         if len(runs) > _MOST_RUNS:
             stopped_at = runs[_MOST_RUNS - 1][1]
             rows = {seq_num: row for seq_num, row in rows.items() if seq_num <= stopped_at}
         pool = _pool(sorted(rows), log.height, is_cut=stopped_at is not None)
+        if pinned is not None:
+            pool.update(certificate_pool(pinned, log.height))
         lacking = [n for n in pool - rows.keys() if any(first <= n <= last for first, last in ranges)]
         for seq_num, encoded in read_entry_bytes(connection, log.id, lacking).items():
             rows[seq_num] = encoded, None
@@ -411,6 +416,10 @@ def _with_kin(connection: Connection, authors: Collection[PublicKey]) -> set[Pub
         query = select(kin.c.author).join_from(own, kin, kin.c.identity == own.c.identity).where(own.c.author.in_(some))
         found |= {PublicKey(author) for author in connection.scalars(query)}
     return found
+
+
+def _is_offered_partly(connection: Connection, log: LogState, now: int) -> bool:
+    return connection.scalar(select(logs.c.id).where(logs.c.id == log.id, _has_public(now))) is not None
 
 
 def _rows(
@@ -462,6 +471,8 @@ def _pool(seq_nums: Sequence[int], height: int, *, is_cut: bool) -> set[int]:
 
 
 def _runs(seq_nums: Sequence[int]) -> Iterator[SeqNumRange]:
+    if not seq_nums:
+        return
     first = last = seq_nums[0]
     for seq_num in seq_nums[1:]:
         if seq_num != last + 1:
@@ -480,13 +491,35 @@ def find_missing_ranges(
     """The sequence numbers up to a height whose payloads never came; those that came and were dropped are left out.
 
     If there are more ranges than `most`, the last one covers all the rest. `is_forked`: the other side has a proof that
-    the log is forked; then of log 0 everything is asked for, since it may have branches that are not held here.
+    the log is forked; then of log 0 everything is asked for, since it may have branches that are not held here. While
+    the pin of a log does not decide, the path from it to entry 1 is among them, also where entries of other branches
+    are held.
     """
     log = find_log(connection, author, log_id)
     if log is None or (log_id == 0 and (is_forked or log.standing.forked_at is not None)):
         return [(1, height)] if height else []
+    path: list[SeqNumRange] = []
+    if (last_counted := log.standing.revoked_after) is not None:
+        if log.pin is not None and not log.is_pinned and last_counted <= height:
+            path = list(_runs(sorted(shortest_path(last_counted, 1))))
+        height = min(height, last_counted)
     if log.invalid_from is not None:
         height = min(height, log.invalid_from - 1)
+    return _unite([*path, *_find_gaps(connection, log, height, most=max(1, most - len(path)))])
+
+
+def _unite(ranges: Collection[SeqNumRange]) -> list[SeqNumRange]:
+    """Sort ranges, and make one of those that touch."""
+    united: list[SeqNumRange] = []
+    for first, last in sorted(ranges):
+        if united and first <= united[-1][1] + 1:
+            united[-1] = united[-1][0], max(last, united[-1][1])
+        else:
+            united.append((first, last))
+    return united
+
+
+def _find_gaps(connection: Connection, log: LogState, height: int, *, most: int) -> list[SeqNumRange]:
     came = or_(entries.c.kind.is_not(None), entries.c.code.is_not(None), entries.c.payload.is_not(None))
     held = select(entries.c.seq_num).where(entries.c.log == log.id, entries.c.seq_num <= height, came).distinct()
     some = held.subquery()

@@ -12,6 +12,7 @@ from inkgrove.store.logs.blob_references import (
     lend_reference,
     put_references,
 )
+from inkgrove.store.logs.branches import find_pins, read_beside
 from inkgrove.store.logs.bulk_ingestion import (
     LogAtVerification,
     LogBatch,
@@ -19,7 +20,7 @@ from inkgrove.store.logs.bulk_ingestion import (
     append_verified,
     find_held_payloads,
 )
-from inkgrove.store.logs.decision import VALID_LOG, IngestStatus, LogValidity
+from inkgrove.store.logs.decision import VALID_LOG, IngestStatus, LogValidity, make_other_branch
 from inkgrove.store.logs.entries import (
     CreateEntry,
     LogRole,
@@ -34,7 +35,6 @@ from inkgrove.store.logs.entries import (
     find_log,
     find_log_of_schema,
     find_logs,
-    heights_of,
     keep_held_hashes,
     next_log_id,
     read_entries,
@@ -81,6 +81,7 @@ from inkgrove.store.logs.messages import (
 )
 from inkgrove.store.logs.positions import (
     START,
+    VERDICTS,
     Ingest,
     IngestKind,
     Offset,
@@ -120,6 +121,7 @@ __all__ = [
     "OLDEST",
     "START",
     "VALID_LOG",
+    "VERDICTS",
     "AuthoredMessage",
     "Batch",
     "CreateEntry",
@@ -165,6 +167,7 @@ __all__ = [
     "find_log",
     "find_log_of_schema",
     "find_logs",
+    "find_pins",
     "find_schema_number",
     "find_schema_of_log",
     "find_unresolved_references",
@@ -172,7 +175,6 @@ __all__ = [
     "follow_references",
     "has_schema_news",
     "hashes_from",
-    "heights_of",
     "ingest_batch",
     "keep_held_hashes",
     "lend_reference",
@@ -181,6 +183,7 @@ __all__ = [
     "lock_logs",
     "logs_of_schema",
     "logs_without_schema",
+    "make_other_branch",
     "messages_between",
     "messages_of",
     "messages_since",
@@ -193,6 +196,7 @@ __all__ = [
     "prepare_items",
     "prepare_own",
     "put_references",
+    "read_beside",
     "read_claims",
     "read_content",
     "read_counted_payloads",

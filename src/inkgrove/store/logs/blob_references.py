@@ -24,7 +24,7 @@ from inkgrove.store.db.log_tables import entries, logs
 from inkgrove.store.db.node_tables import blob_progress, blob_references, blobs
 from inkgrove.store.logs.followers import follow
 from inkgrove.store.logs.messages import InstanceKey, create_seqs_from, messages_of
-from inkgrove.store.logs.positions import Ingest, IngestKind, read_ingests
+from inkgrove.store.logs.positions import VERDICTS, Ingest, IngestKind, read_ingests
 
 _AT_ONCE: Final = 500
 """How many instances are read at a time."""
@@ -392,11 +392,7 @@ def _touched_by_verdicts(connection: Connection, ingests: Iterable[Ingest]) -> d
     """The instances of logs that were found to be forked or to lie, or that end elsewhere than before."""
     firsts: dict[int, int] = {}
     for item in ingests:
-        if (
-            item.what in (IngestKind.FORK, IngestKind.LIE, IngestKind.ENDED)
-            and item.log is not None
-            and item.seq_num is not None
-        ):
+        if item.what in VERDICTS and item.log is not None and item.seq_num is not None:
             firsts[item.log] = min(item.seq_num, firsts.get(item.log, item.seq_num))
     found: dict[InstanceKey, PublicKey] = {}
     for log, first in firsts.items():

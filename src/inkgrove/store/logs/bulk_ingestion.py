@@ -115,9 +115,10 @@ def _lock_unmoved(connection: Connection, runs: Sequence[LogBatch]) -> dict[byte
     seen = {_name(run): run.log for run in runs}
     numbers, found = {}, set()
     for some in in_lists(sorted(seen)):
-        for name, number, height, held, *validity in lock_logs.rows(connection, some):
+        for name, number, height, held, _, _, aside, *validity in lock_logs.rows(connection, some):
             found.add(name)
-            if (height, held) == (seen[name].height, seen[name].held) and all(bound is None for bound in validity):
+            is_plain = not aside and all(bound is None for bound in validity)
+            if is_plain and (height, held) == (seen[name].height, seen[name].held):
                 numbers[name] = number
     new = {name: log for name, log in sorted(seen.items()) if name not in found and not log.held}
     revoked = lock_ends(connection, {log.author for log in new.values()})

@@ -2,8 +2,11 @@
 
 The store keeps an entry if it is verified (a path of held entries leads to entry 1), or as evidence if it contradicts
 what held entries claim. So below the earliest fork all held claims agree, and one claim per sequence number is enough
-to judge the next entry by. Of what lies in the invalid part of a log, deletes are kept too, and of log 0 all branches.
-What is kept is worth exactly what `core.log.verify_log` says of the same set.
+to judge the next entry by. Of what lies in the forked part of a log more is kept, for its owner may pin a branch; of
+log 0 all branches; behind a lie deletes. What is kept is worth exactly what `core.log.verify_log` says of the same set.
+
+If a pin decides which branch of the log counts (section 7.2), what its entries link to joins them, and everything else
+is kept beside them, as long as there is room.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +14,16 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from inkgrove.core import Hash, PublicKey, lipmaa
-from inkgrove.core.errors import AfterEndOfLog, EntryError, Forked, InkgroveError, InvalidSince, KeyRevoked, LogError
+from inkgrove.core.errors import (
+    AfterEndOfLog,
+    EntryError,
+    Forked,
+    InkgroveError,
+    InvalidSince,
+    KeyRevoked,
+    LogError,
+    OtherBranch,
+)
 from inkgrove.store.logs.preparation import PreparedItem
 
 
@@ -24,7 +36,10 @@ class IngestStatus(StrEnum):
     COMPLETED = "completed"
     """The entry was held already, its payload was not."""
     EVIDENCE = "evidence"
-    """Kept as proof that its author forked the log or lied about a size, or as a delete behind that."""
+    """Kept as proof that its author forked the log or lied about a size, or because it lies behind that.
+
+    Also: kept outside of the branch that the log's owner has pinned.
+    """
     REFUSED = "refused"
 
 
@@ -50,6 +65,11 @@ class LogValidity:
 
     def refusal(self, seq_num: int) -> InkgroveError | None:
         """Say why an entry with this sequence number is not verified; None if it is, once a path leads to it."""
+        if self.revoked_after is not None and seq_num > self.revoked_after:
+            last = self.revoked_after
+            return KeyRevoked(
+                f"the key was revoked: only what is up to entry {last} counts", seq_num=seq_num, last=last
+            )
         if self.forked_at is not None and seq_num >= self.forked_at:
             at = self.forked_at
             return Forked(f"the log is forked at entry {at}", seq_num=seq_num, forked_at=at)
@@ -60,15 +80,10 @@ class LogValidity:
             )
         if self.ended_at is not None and seq_num > self.ended_at:
             return AfterEndOfLog(f"entry {self.ended_at} ended the log", seq_num=seq_num)
-        if self.revoked_after is not None and seq_num > self.revoked_after:
-            last = self.revoked_after
-            return KeyRevoked(
-                f"the key was revoked: only what is up to entry {last} counts", seq_num=seq_num, last=last
-            )
         return None
 
     def is_behind_end(self, seq_num: int) -> bool:
-        """Whether an entry with this sequence number is no message: after the end of its log or key, not invalid."""
+        """Whether an entry with this sequence number is no message: after the end of its log or key."""
         return isinstance(self.refusal(seq_num), AfterEndOfLog | KeyRevoked)
 
 
@@ -105,6 +120,20 @@ class LogIngestState:
     """The entries held at the sequence numbers of the items: whether their payloads are held."""
     first_height: int = 0
     """The height before the batch."""
+    pin: Hash | None = None
+    """The entry at `revoked_after` whose branch counts, if the owner has pinned one."""
+    is_pinned: bool = False
+    """Whether the pin decides: what is held, but for `beside`, is its branch."""
+    aside: int = 0
+    """How many entries are held beside the branch."""
+    beside: dict[Hash, bool] = field(default_factory=dict)
+    """Those of the items that are among them: whether their payloads are held."""
+    room: int = 0
+    """How many entries of the forked part, or beside the branch, may still be taken."""
+    wanted: frozenset[Hash] = frozenset()
+    """What the pin leads to inside the batch; it is taken even if there is no room."""
+    is_unsettled: bool = False
+    """Whether the branch contradicts itself since an item has joined it."""
 
     def next_links(self) -> tuple[Hash | None, Hash | None] | None:
         """Lipmaa link and backlink of the next entry; None if the log lacks an entry that it must link to."""
@@ -128,6 +157,10 @@ class Decision(NamedTuple):
     witness: Hash | None = None
     """The held entry that the item contradicts."""
     is_stale: bool = False
+    is_beside: bool = False
+    """It is kept outside of the branch that is pinned."""
+    unsettles: bool = False
+    """The pin leads to it, and it contradicts the branch: the pin may not decide any more."""
 
 
 def decide_ingest(state: LogIngestState, item: PreparedItem, *, must_be_next: bool = False) -> Decision:
@@ -139,9 +172,13 @@ def decide_ingest(state: LogIngestState, item: PreparedItem, *, must_be_next: bo
     seq_num = signed.entry.seq_num
     has_payload = item.payload is not None
     if signed.hash in state.known:
-        return _decide_known(state, item)
+        return _decide_known(state.known, item)
+    if signed.hash in state.beside:
+        return _decide_known(state.beside, item)._replace(is_beside=True)
     if must_be_next and (refusal := _refuse_unless_next(state, item)) is not None:
         return refusal
+    if state.is_pinned:
+        return _decide_pinned(state, item)
     contradiction = _find_contradiction(state, item)
     if contradiction is not None:
         at, witness = contradiction
@@ -150,9 +187,10 @@ def decide_ingest(state: LogIngestState, item: PreparedItem, *, must_be_next: bo
     refusal_by_log = state.standing.refusal(seq_num)
     if refusal_by_log is not None:
         # A delete counts in every branch of a log, and behind a lie, whatever of it came first.
-        is_kept = item.is_delete and not state.standing.is_behind_end(seq_num)
-        # Log 0 is held in all branches: which of them counts is for section 7.2 to say.
-        is_kept |= state.log_id == 0 and isinstance(refusal_by_log, Forked) and _is_linked(state, item)
+        is_kept = not state.standing.is_behind_end(seq_num) and (item.is_delete or signed.hash in state.wanted)
+        if isinstance(refusal_by_log, Forked):
+            # Log 0 is held in all branches: which of them counts is for section 7.2 to say.
+            is_kept |= _is_linked(state, item) if state.log_id == 0 else state.room > 0
         status = IngestStatus.EVIDENCE if is_kept else IngestStatus.REFUSED
         return Decision(status, refusal_by_log, is_kept, is_kept and has_payload)
     if seq_num > 1 and not _has_path(state, item):
@@ -191,8 +229,38 @@ def _is_linked(state: LogIngestState, item: PreparedItem) -> bool:
     return item.signed.entry.seq_num == 1 or any(claimed in state.known for _, claimed in item.claims[1:])
 
 
-def _decide_known(state: LogIngestState, item: PreparedItem) -> Decision:
-    if item.payload is None or state.known[item.signed.hash]:
+def _decide_pinned(state: LogIngestState, item: PreparedItem) -> Decision:
+    """Decide on an entry of a log of which only what the pin leads to counts."""
+    signed, has_payload = item.signed, item.payload is not None
+    entry = signed.entry
+    last = state.standing.revoked_after or 0
+    if entry.seq_num > last:
+        return Decision(IngestStatus.REFUSED, state.standing.refusal(entry.seq_num))
+    claim = state.claims.get(entry.seq_num)
+    contradiction = _find_contradiction(state, item)
+    if claim is not None and claim.hash == signed.hash:
+        if contradiction is None and not (entry.is_end_of_log and entry.seq_num < last):
+            status = IngestStatus.EVIDENCE if item.is_lie else IngestStatus.STORED
+            return Decision(status, item.payload_error, True, has_payload)
+        error = make_other_branch(entry.seq_num)
+        return Decision(IngestStatus.EVIDENCE, error, True, has_payload, is_beside=True, unsettles=True)
+    error = make_other_branch(entry.seq_num)
+    if state.room <= 0:
+        return Decision(IngestStatus.REFUSED, error)
+    at, witness = contradiction or (None, None)
+    return Decision(IngestStatus.EVIDENCE, error, True, has_payload, at, witness, is_beside=True)
+
+
+def make_other_branch(seq_num: int) -> OtherBranch:
+    """The error for an entry that the pin of its log does not lead to."""
+    return OtherBranch(
+        f"the owner of the log has pinned a branch, and nothing that is held of it leads to entry {seq_num}",
+        seq_num=seq_num,
+    )
+
+
+def _decide_known(known: dict[Hash, bool], item: PreparedItem) -> Decision:
+    if item.payload is None or known[item.signed.hash]:
         return Decision(IngestStatus.KNOWN, item.payload_error)
     status = IngestStatus.EVIDENCE if item.is_lie else IngestStatus.COMPLETED
     return Decision(status, item.payload_error, stores_payload=True)
@@ -215,6 +283,16 @@ def apply_decision(state: LogIngestState, item: PreparedItem, decision: Decision
     """Change the state to what it is after the decision."""
     signed, standing = item.signed, state.standing
     entry = signed.entry
+    if decision.is_beside:
+        if decision.stores_entry:
+            state.aside += 1
+            state.room -= 1
+        if decision.stores_entry or decision.stores_payload:
+            state.beside[signed.hash] = decision.stores_payload
+        state.is_unsettled |= decision.unsettles
+        return
+    if isinstance(decision.error, Forked) and decision.stores_entry:
+        state.room -= 1
     if decision.stores_payload:
         state.known[signed.hash] = True
     if decision.stores_entry:

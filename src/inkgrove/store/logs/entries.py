@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
+from sqlalchemy import Connection, Select, Table, bindparam, func, insert, or_, select, update
 
 from inkgrove.core import (
     Entry,
@@ -26,6 +27,7 @@ from inkgrove.messages import SchemaId
 from inkgrove.store.db.connection import Compiled, CompiledList, in_lists
 from inkgrove.store.db.log_tables import (
     VALIDITY_COLUMNS,
+    branch_entries,
     encode_log_key,
     entries,
     fork_proofs,
@@ -52,6 +54,17 @@ class LogState:
     held: int
     """How many entries are held, evidence included."""
     standing: LogValidity
+    is_pinned: bool = False
+    """Whether the pin decides which branch counts: what is held of it, but for what lies beside, is that branch."""
+    pin: Hash | None = None
+    """The hash that the last entry which counts must have, if the owner of a revoked key says so."""
+    aside: int = 0
+    """How many entries are held beside it, as evidence (`store.logs.branches`)."""
+
+    @property
+    def pinned_seq(self) -> int | None:
+        """The sequence number of the pinned entry, whose pool travels with everything of the log."""
+        return self.standing.revoked_after if self.is_pinned else None
 
     @property
     def invalid_from(self) -> int | None:
@@ -84,7 +97,17 @@ class EncodedEntry(NamedTuple):
     payload: bytes | None
 
 
-_LOG: Final = select(logs.c.id, logs.c.author, logs.c.log_id, logs.c.height, logs.c.held, *VALIDITY_COLUMNS)
+_LOG: Final = select(
+    logs.c.id,
+    logs.c.author,
+    logs.c.log_id,
+    logs.c.height,
+    logs.c.held,
+    logs.c.is_pinned,
+    logs.c.pin,
+    logs.c.aside,
+    *VALIDITY_COLUMNS,
+)
 _log_called: Final = Compiled(lambda _: _LOG.where(logs.c.name == bindparam("name")))
 _logs_called: Final = CompiledList(lambda names: _LOG.add_columns(logs.c.name).where(logs.c.name.in_(names)))
 _logs_numbered: Final = CompiledList(lambda numbers: _LOG.where(logs.c.id.in_(numbers)))
@@ -97,8 +120,11 @@ def find_log(connection: Connection, author: PublicKey, log_id: int) -> LogState
 
 
 def _log_of(row: Any) -> LogState:
-    number, author, log_id, height, held, *standing = row
-    return LogState(number, PublicKey(author), log_id, height, held, LogValidity(*standing))
+    number, author, log_id, height, held, is_pinned, pin, aside, *standing = row
+    pin = Hash(pin) if pin is not None else None
+    return LogState(
+        number, PublicKey(author), log_id, height, held, LogValidity(*standing), bool(is_pinned), pin, aside
+    )
 
 
 def read_logs(connection: Connection, numbers: Collection[int] | None = None) -> dict[int, LogState]:
@@ -114,17 +140,11 @@ def find_logs(connection: Connection, names: Collection[bytes]) -> dict[bytes, L
     return {name: _log_of(row) for *row, name in rows}
 
 
-def heights_of(connection: Connection, author: PublicKey) -> dict[int, int]:
-    """The greatest sequence number held of each log of an author."""
-    first, last = encode_log_key(author, 0), author + b"\xff" * 8
-    query = select(logs.c.log_id, logs.c.height).where(logs.c.name.between(first, last))
-    return {row.log_id: row.height for row in connection.execute(query)}
-
-
 def log_state(row: Any) -> LogState:
     """Make a `LogState` of a row of the table `logs`."""
     standing = LogValidity(row.forked_at, row.lied_at, row.ended_at, row.revoked_after)
-    return LogState(row.id, PublicKey(row.author), row.log_id, row.height, row.held, standing)
+    author, pin = PublicKey(row.author), Hash(row.pin) if row.pin is not None else None
+    return LogState(row.id, author, row.log_id, row.height, row.held, standing, bool(row.is_pinned), pin, row.aside)
 
 
 def read_next_entry(connection: Connection, author: PublicKey, log_id: int) -> NextEntry:
@@ -187,20 +207,28 @@ _newest: Final = Compiled(
 
 
 def read_encoded_entries(connection: Connection, log: int, after: tuple[int, bytes], limit: int) -> list[EncodedEntry]:
-    """Read entries of a log after a sequence number and hash, in order, with payloads and evidence."""
+    """Read entries of a log after a sequence number and hash, in order, with payloads and all evidence."""
     seq_num, entry_hash = after
-    return [EncodedEntry(*row) for row in _lines.rows(connection, log=log, after=seq_num, hash=entry_hash, limit=limit)]
+    found = [
+        EncodedEntry(*row)
+        for query in (_lines, _lines_beside)
+        for row in query.rows(connection, log=log, after=seq_num, hash=entry_hash, limit=limit)
+    ]
+    return sorted(found, key=itemgetter(0, 1))[:limit]
 
 
-_lines: Final = Compiled(
-    lambda _: (
-        select(entries.c.seq_num, entries.c.hash, entries.c.encoded, entries.c.payload)
-        .where(entries.c.log == bindparam("log"), entries.c.seq_num >= bindparam("after"))
-        .where(or_(entries.c.seq_num > bindparam("after"), entries.c.hash > bindparam("hash")))
-        .order_by(entries.c.seq_num, entries.c.hash)
+def _select_lines(table: Table) -> Select[Any]:
+    return (
+        select(table.c.seq_num, table.c.hash, table.c.encoded, table.c.payload)
+        .where(table.c.log == bindparam("log"), table.c.seq_num >= bindparam("after"))
+        .where(or_(table.c.seq_num > bindparam("after"), table.c.hash > bindparam("hash")))
+        .order_by(table.c.seq_num, table.c.hash)
         .limit(bindparam("limit"))
     )
-)
+
+
+_lines: Final = Compiled(lambda _: _select_lines(entries))
+_lines_beside: Final = Compiled(lambda _: _select_lines(branch_entries))
 
 
 def _stored_entry(row: Any) -> StoredEntry:
@@ -250,31 +278,30 @@ def find_fork_proof(connection: Connection, author: PublicKey, log_id: int) -> F
     row = connection.execute(query).first()
     if row is None:
         return None
-    witnesses = select(entries.c.encoded).where(entries.c.hash.in_([row.first, row.second])).order_by(entries.c.hash)
-    first, second = (verify_signed(decode_entry(encoded)) for encoded in connection.scalars(witnesses))
+    found = _read_witnesses(connection, [row.first, row.second])
+    first, second = (verify_signed(decode_entry(found[name])) for name in sorted(found))
     return verify_fork_proof(first, second)
+
+
+def _read_witnesses(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, bytes]:
+    """The bytes of entries, whether or not the pins of their logs lead to them."""
+    return {
+        row.hash: row.encoded
+        for table in (entries, branch_entries)
+        for some in in_lists(hashes)
+        for row in connection.execute(select(table.c.hash, table.c.encoded).where(table.c.hash.in_(some)))
+    }
 
 
 def find_fork_proofs(connection: Connection, numbers: Collection[int]) -> dict[int, tuple[bytes, bytes]]:
     """For logs that are forked two entries each that prove the earliest known fork, as bytes; not verified again."""
-    found: dict[int, tuple[bytes, bytes]] = {}
-    first, second = entries.alias(), entries.alias()
+    earliest: dict[int, list[bytes]] = {}
     for some in in_lists(numbers):
-        of_some = select(fork_proofs.c.log, func.min(fork_proofs.c.seq_num).label("seq_num"))
-        earliest = of_some.where(fork_proofs.c.log.in_(some)).group_by(fork_proofs.c.log).subquery()
-        query = (
-            select(fork_proofs.c.log, first.c.hash, first.c.encoded, second.c.hash, second.c.encoded)
-            .join_from(
-                fork_proofs,
-                earliest,
-                and_(fork_proofs.c.log == earliest.c.log, fork_proofs.c.seq_num == earliest.c.seq_num),
-            )
-            .join(first, first.c.hash == fork_proofs.c.first)
-            .join(second, second.c.hash == fork_proofs.c.second)
-        )
-        for log, one_hash, one, other_hash, other in connection.execute(query):
-            found[log] = (one, other) if one_hash < other_hash else (other, one)
-    return found
+        query = select(fork_proofs).where(fork_proofs.c.log.in_(some)).order_by(fork_proofs.c.seq_num)
+        for row in connection.execute(query):
+            earliest.setdefault(row.log, sorted((row.first, row.second)))
+    found = _read_witnesses(connection, [name for names in earliest.values() for name in names])
+    return {log: (found[first], found[second]) for log, (first, second) in earliest.items()}
 
 
 def count_absent(connection: Connection, log: int) -> int:

@@ -8,11 +8,26 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Select, and_, bindparam, exists, insert, null, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Select,
+    Table,
+    Update,
+    and_,
+    bindparam,
+    exists,
+    func,
+    insert,
+    null,
+    or_,
+    select,
+    update,
+)
 
 from inkgrove.core import Hash, decode_entry, lipmaa
 from inkgrove.core.errors import InkgroveError, LogError
-from inkgrove.messages import SchemaId
+from inkgrove.core.limits import MAX_BRANCH_ENTRIES
+from inkgrove.messages import RevokedLog, SchemaId
 from inkgrove.store.db.connection import (
     Compiled,
     CompiledList,
@@ -25,6 +40,7 @@ from inkgrove.store.db.connection import (
 )
 from inkgrove.store.db.log_tables import (
     VALIDITY_COLUMNS,
+    branch_entries,
     encode_log_key,
     entries,
     fork_proofs,
@@ -34,6 +50,7 @@ from inkgrove.store.db.log_tables import (
 )
 from inkgrove.store.db.rot_tables import ROTTED, copies
 from inkgrove.store.logs.blob_references import StoredMessage, is_of_interest, update_references
+from inkgrove.store.logs.branches import settle_branch
 from inkgrove.store.logs.decision import (
     VALID_LOG,
     Claim,
@@ -43,8 +60,9 @@ from inkgrove.store.logs.decision import (
     LogValidity,
     apply_decision,
     decide_ingest,
+    make_other_branch,
 )
-from inkgrove.store.logs.entries import read_next_entry
+from inkgrove.store.logs.entries import read_next_entry, verified_among
 from inkgrove.store.logs.messages import InstanceKey
 from inkgrove.store.logs.positions import IngestKind
 from inkgrove.store.logs.preparation import Batch, LogKey, PayloadContent, PreparedItem
@@ -53,7 +71,16 @@ from inkgrove.store.logs.schema_registry import number_schemas
 
 lock_logs: Final = CompiledList(
     lambda names: (
-        select(logs.c.name, logs.c.id, logs.c.height, logs.c.held, *VALIDITY_COLUMNS)
+        select(
+            logs.c.name,
+            logs.c.id,
+            logs.c.height,
+            logs.c.held,
+            logs.c.pin,
+            logs.c.is_pinned,
+            logs.c.aside,
+            *VALIDITY_COLUMNS,
+        )
         .where(logs.c.name.in_(names))
         .order_by(logs.c.name)
         .with_for_update()
@@ -65,6 +92,8 @@ def lock_log_states(connection: Connection, batch: Batch, *, must_be_next: bool)
     """Lock and read the state of every log of the batch; no other writer changes it before the transaction ends."""
     state = _lock_logs(connection, batch)
     _load_claims(connection, batch, state, must_be_next=must_be_next)
+    for key, log in state.items():
+        _load_branch(connection, log, batch[key])
     return state
 
 
@@ -73,30 +102,83 @@ def _lock_logs(connection: Connection, batch: Batch) -> dict[LogKey, LogIngestSt
     state: dict[LogKey, LogIngestState] = {}
     # One order for all writers: rows that exist by name, then new ones by name. Nobody waits in a circle.
     for some in in_lists(sorted(names)):
-        for name, number, height, held, *standing in lock_logs.rows(connection, some):
+        for name, number, height, held, pin, is_pinned, aside, *standing in lock_logs.rows(connection, some):
             key = names[name]
-            state[key] = LogIngestState(*key, number, height, held, LogValidity(*standing), first_height=height)
+            log = LogIngestState(*key, number, height, held, LogValidity(*standing), first_height=height)
+            log.pin, log.is_pinned, log.aside = Hash(pin) if pin is not None else None, bool(is_pinned), aside
+            state[key] = log
     missing = {name: key for name, key in names.items() if key not in state}
     # A log begins with its first entry: nothing else finds a path, and nothing held can be contradicted.
     begun = {name: key for name, key in missing.items() if batch[key][0].signed.entry.seq_num == 1}
     if begun:
         ends = lock_ends(connection, {author for author, _ in begun.values()})
-        standings = {
-            name: LogValidity(revoked_after=ends[author].get(log_id, 0) if log_id and author in ends else None)
+        limits = {
+            name: ends[author].get(log_id, RevokedLog(log_id, 0)) if log_id and author in ends else None
             for name, (author, log_id) in begun.items()
         }
         rows = [
             {"name": name, "author": author, "log_id": log_id, "height": 0, "held": 0}
-            | {"revoked_after": standings[name].revoked_after}
+            | {"revoked_after": end.last if end is not None else None, "pin": end.hash if end is not None else None}
             for name, (author, log_id) in sorted(begun.items())
+            for end in [limits[name]]
         ]
         made = connection.execute(insert_new(connection, logs).returning(logs.c.id, logs.c.name), rows).all()
         if len(made) < len(rows):
             raise RetryTransaction  # another writer has begun one of these logs meanwhile
-        state |= {
-            names[row.name]: LogIngestState(*names[row.name], row.id, standing=standings[row.name]) for row in made
-        }
+        for row in made:
+            log = state[names[row.name]] = LogIngestState(*names[row.name], row.id)
+            if (end := limits[row.name]) is not None:
+                log.standing, log.pin = LogValidity(revoked_after=end.last), end.hash
     return state | {key: LogIngestState(*key) for name, key in missing.items() if name not in begun}
+
+
+def _load_branch(connection: Connection, log: LogIngestState, items: Sequence[PreparedItem]) -> None:
+    """Read what matters where a pin or a fork lets the branches of a log differ."""
+    forked_at = log.standing.forked_at
+    if log.pin is not None and not log.is_pinned:
+        log.wanted = _lead_to(log.pin, items)
+    if log.aside:
+        hashes = [item.signed.hash for item in items]
+        log.beside = {
+            Hash(found): bool(has_payload)
+            for some in in_lists(hashes)
+            for found, has_payload in _beside.rows(connection, some)
+        }
+    if log.is_pinned:
+        log.room = MAX_BRANCH_ENTRIES - log.aside
+    elif forked_at is None:
+        log.room = MAX_BRANCH_ENTRIES  # a fork may show in this very batch
+    elif items[-1].signed.entry.seq_num >= forked_at:
+        (held,) = _forked_part.first(connection, log=log.id, forked_at=forked_at, limit=MAX_BRANCH_ENTRIES)
+        log.room = MAX_BRANCH_ENTRIES - held
+
+
+def _lead_to(pin: Hash, items: Iterable[PreparedItem]) -> frozenset[Hash]:
+    """What a pin leads to among the items."""
+    by_hash = {item.signed.hash: item for item in items}
+    found: set[Hash] = set()
+    waiting = [pin]
+    while waiting:
+        item = by_hash.get(waiting.pop())
+        if item is not None and item.signed.hash not in found:
+            found.add(item.signed.hash)
+            waiting += (claimed for _, claimed in item.claims[1:])
+    return frozenset(found)
+
+
+_beside: Final = CompiledList(
+    lambda hashes: select(branch_entries.c.hash, branch_entries.c.payload.is_not(None)).where(
+        branch_entries.c.hash.in_(hashes)
+    )
+)
+_forked_part: Final = Compiled(
+    lambda _: select(func.count()).select_from(
+        select(entries.c.id)
+        .where(entries.c.log == bindparam("log"), entries.c.seq_num >= bindparam("forked_at"))
+        .limit(bindparam("limit"))
+        .subquery()
+    )
+)
 
 
 def _load_claims(
@@ -201,17 +283,18 @@ _witnesses: Final = Compiled(_select_witnesses)
 
 Values = dict[str, Any]
 
-_COMPLETE = (
-    update(entries)
-    .where(entries.c.hash == bindparam("of_hash"))
-    .values(
-        {
-            name: bindparam(f"new_{name}")
-            for name in ("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "access", "payload")
-        }
-    )
-)
+MESSAGE_COLUMNS: Final = ("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "access", "payload")
+
+
+def _complete(table: Table) -> Update:
+    values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in MESSAGE_COLUMNS}
+    return update(table).where(table.c.hash == bindparam("of_hash")).values(values)
+
+
+_COMPLETE = _complete(entries)
+_COMPLETE_BESIDE = _complete(branch_entries)
 _INSERT_ENTRY = insert(entries)
+_INSERT_BESIDE = insert(branch_entries)
 _INSERT_INGEST = insert(ingests)
 _MOVE = (
     update(entries)
@@ -221,7 +304,9 @@ _MOVE = (
 _ADVANCE = (
     update(logs)
     .where(logs.c.id == bindparam("of_id"))
-    .values({name: bindparam(f"new_{name}") for name in ("height", "held", "forked_at", "lied_at", "ended_at")})
+    .values(
+        {name: bindparam(f"new_{name}") for name in ("height", "held", "forked_at", "lied_at", "ended_at", "aside")}
+    )
 )
 
 
@@ -232,6 +317,9 @@ class Writes:
     stored: list[tuple[LogIngestState, PreparedItem]] = field(default_factory=list)
     completed: list[tuple[LogIngestState, PreparedItem]] = field(default_factory=list)
     """Items that bring the payload of an entry which is held already."""
+    beside: list[tuple[LogIngestState, PreparedItem]] = field(default_factory=list)
+    """Entries that are kept beside the pinned branch of their log."""
+    completed_beside: list[tuple[LogIngestState, PreparedItem]] = field(default_factory=list)
     proofs: list[Values] = field(default_factory=list)
     happened: list[Values] = field(default_factory=list)
     logs: dict[int, LogIngestState] = field(default_factory=dict)
@@ -240,6 +328,9 @@ class Writes:
         """Add a decision; the state is that before it."""
         signed, log = item.signed, state.id
         seq_num = signed.entry.seq_num
+        if decision.is_beside:
+            self._add_beside(state, item, decision)
+            return
         if decision.stores_entry:
             self.stored.append((state, item))
             self._add_ingest(IngestKind.ENTRY, log, seq_num)
@@ -258,17 +349,27 @@ class Writes:
         if item.is_lie:
             self._add_ingest(IngestKind.LIE, log, seq_num)
 
+    def _add_beside(self, state: LogIngestState, item: PreparedItem, decision: Decision) -> None:
+        """Add a decision that changes no view."""
+        if not decision.stores_payload and not decision.stores_entry:
+            return
+        (self.beside if decision.stores_entry else self.completed_beside).append((state, item))
+        self.logs[state.id] = state
+        if decision.forked_at is not None:
+            proof = {"first": decision.witness, "second": item.signed.hash}
+            self.proofs.append({"log": state.id, "seq_num": decision.forked_at, **proof})
+
     def _add_ingest(self, what: IngestKind, log: int, seq_num: int) -> None:
         self.happened.append({"what": what.value, "log": log, "seq_num": seq_num})
 
     def write(self, connection: Connection) -> None:
         """Write everything; nothing if nothing changes."""
-        if not self.happened:
+        if not self.logs:
             return
         both = [*self.stored, *self.completed]
         named = {
             (state.id, item.content.schema.schema_id)
-            for state, item in both
+            for state, item in (*both, *self.beside, *self.completed_beside)
             if item.content is not None and item.content.schema is not None
         }
         schemas = number_schemas(connection, {schema_id for _, schema_id in named})
@@ -307,9 +408,10 @@ class Writes:
                 | {f"new_{name}": value for name, value in _values_of(state, item, schemas, targets).items()}
                 for state, item in self.completed
             ])  # fmt: skip
+        self._write_beside(connection, schemas)
         note_schemas(connection, {(schemas[schema_id], log) for log, schema_id in named})
         if self.proofs:
-            connection.execute(insert(fork_proofs), self.proofs)
+            connection.execute(insert_new(connection, fork_proofs), self.proofs)
         execute_many(connection, _ADVANCE, [
             {
                 "of_id": log.id,
@@ -318,10 +420,12 @@ class Writes:
                 "new_forked_at": log.standing.forked_at,
                 "new_lied_at": log.standing.lied_at,
                 "new_ended_at": log.standing.ended_at,
+                "new_aside": log.aside,
             }
             for log in self.logs.values()
         ])  # fmt: skip
-        execute_many(connection, _INSERT_INGEST, self.happened)
+        if self.happened:
+            execute_many(connection, _INSERT_INGEST, self.happened)
         update_references(connection, [
             StoredMessage(
                 InstanceKey(state.id, create_seq_of(state.id, seq_num, item.content, targets)),
@@ -336,6 +440,42 @@ class Writes:
             and is_of_interest(item.content.message)
             and (seq_num := item.signed.entry.seq_num)
         ])  # fmt: skip
+
+    def _write_beside(self, connection: Connection, schemas: dict[SchemaId, int]) -> None:
+        # Which entry a message is folded with is found when it joins the rows of its log.
+        if self.beside:
+            execute_many(connection, _INSERT_BESIDE, [
+                {
+                    "log": state.id,
+                    "seq_num": item.signed.entry.seq_num,
+                    "hash": item.signed.hash,
+                    "encoded": item.signed.entry.encoded,
+                    **_values_of(state, item, schemas, {}),
+                }
+                for state, item in self.beside
+            ])  # fmt: skip
+        if self.completed_beside:
+            execute_many(connection, _COMPLETE_BESIDE, [
+                {"of_hash": item.signed.hash}
+                | {f"new_{name}": value for name, value in _values_of(state, item, schemas, {}).items()}
+                for state, item in self.completed_beside
+            ])  # fmt: skip
+
+    def settle(self, connection: Connection) -> list[LogIngestState]:
+        """Look again at the logs whose pin may decide otherwise by what was written; returns them."""
+        settled = []
+        for log in sorted(self.logs):
+            state = self.logs[log]
+            if state.is_pinned and not state.is_unsettled:
+                linked = {
+                    claimed for of, item in self.stored if of is state and state.aside for _, claimed in item.claims[1:]
+                }
+                is_due = any(_beside.rows(connection, some) for some in in_lists(sorted(linked)))
+            else:
+                is_due = state.is_pinned or state.pin is not None or state.aside > 0
+            if is_due and settle_branch(connection, log):
+                settled.append(state)
+        return settled
 
 
 Targets = dict[tuple[int, Hash], int]
@@ -361,7 +501,6 @@ _seq_nums: Final = CompiledList(
 )
 
 
-MESSAGE_COLUMNS: Final = ("kind", "schema", "schema_version", "create_seq", "ref_hash", "code", "access", "payload")
 _NOTHING: Values = dict.fromkeys(MESSAGE_COLUMNS)
 
 
@@ -435,7 +574,8 @@ def ingest_batch(connection: Connection, batch: Batch, *, must_be_next: bool) ->
     stale: list[PreparedItem] = []
     writes = Writes()
     for key, state in lock_log_states(connection, batch, must_be_next=must_be_next).items():
-        for item in batch[key]:
+        # What a pinned branch leads to is found from its end.
+        for item in reversed(batch[key]) if state.is_pinned else batch[key]:
             decision = decide_ingest(state, item, must_be_next=must_be_next)
             writes.add(state, item, decision)
             apply_decision(state, item, decision)
@@ -444,9 +584,34 @@ def ingest_batch(connection: Connection, batch: Batch, *, must_be_next: bool) ->
             else:
                 receipts[item.number] = IngestReceipt(item.signed.hash, decision.status, decision.error)
     writes.write(connection)
+    for state in writes.settle(connection):
+        receipts |= _receipts_of_settled(connection, batch[state.author, state.log_id], receipts)
     for item in stale:
         receipts[item.number] = IngestReceipt(item.signed.hash, IngestStatus.REFUSED, _why_stale(connection, item))
     return receipts
+
+
+def _receipts_of_settled(
+    connection: Connection, items: Sequence[PreparedItem], receipts: Mapping[int, IngestReceipt]
+) -> dict[int, IngestReceipt]:
+    """Say of items that were kept what they are worth now that their log has been settled."""
+    kept = {
+        item.signed.hash: item
+        for item in items
+        if (receipt := receipts.get(item.number)) is not None
+        and receipt.status in (IngestStatus.STORED, IngestStatus.EVIDENCE)
+    }
+    found = {}
+    verified = verified_among(connection, list(kept))
+    beside = {Hash(name) for some in in_lists(sorted(kept)) for name, _ in _beside.rows(connection, some)}
+    for entry_hash, item in kept.items():
+        status, error = receipts[item.number].status, receipts[item.number].error
+        if entry_hash in verified:
+            status, error = IngestStatus.STORED, item.payload_error
+        elif entry_hash in beside:
+            status, error = IngestStatus.EVIDENCE, make_other_branch(item.signed.entry.seq_num)
+        found[item.number] = IngestReceipt(entry_hash, status, error)
+    return found
 
 
 def _why_stale(connection: Connection, item: PreparedItem) -> InkgroveError:

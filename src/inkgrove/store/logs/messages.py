@@ -12,7 +12,7 @@ from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages import SchemaId
 from inkgrove.schema import LogMessage
 from inkgrove.store.db.connection import Compiled, in_lists, pairs_as_parameters, table_of_pairs
-from inkgrove.store.db.log_tables import entries, log_schemas, logs, schemas
+from inkgrove.store.db.log_tables import branch_entries, entries, log_schemas, logs, schemas
 from inkgrove.store.logs.decision import VALID_LOG, LogValidity
 from inkgrove.store.logs.entries import LogState, find_log, log_state, read_logs
 from inkgrove.store.logs.schema_registry import find_schema_number
@@ -171,9 +171,14 @@ def _log_message(seq_num: int, entry_hash: bytes, payload: bytes | None, standin
 
 
 def hashes_from(connection: Connection, log: int, first: int) -> list[Hash]:
-    """List the entries of a log from a sequence number on, whether they count or not."""
-    query = select(entries.c.hash).where(entries.c.log == log, entries.c.seq_num >= first).order_by(entries.c.id)
-    return [Hash(found) for found in connection.scalars(query)]
+    """List the entries of a log from a sequence number on, whether they count or not, and wherever they lie."""
+    return [
+        Hash(found)
+        for table in (entries, branch_entries)
+        for found in connection.scalars(
+            select(table.c.hash).where(table.c.log == log, table.c.seq_num >= first).order_by(table.c.id)
+        )
+    ]
 
 
 def create_seqs_from(connection: Connection, log: int, first: int) -> list[int]:

@@ -46,8 +46,14 @@ class IngestKind(StrEnum):
     """The entry lies about the size of its payload; nothing counts from there on."""
     ENDED = "ended"
     """The log was ended here, or its key revoked or no longer so: entries from here on count otherwise than before."""
+    BRANCH = "branch"
+    """A pin has begun or ceased to decide which branch counts: all of the log counts otherwise from here on."""
     REGISTERED = "registered"
     UNREGISTERED = "unregistered"
+
+
+VERDICTS: Final = frozenset({IngestKind.FORK, IngestKind.LIE, IngestKind.ENDED, IngestKind.BRANCH})
+"""What lets entries that are held count otherwise than before, from its sequence number on."""
 
 
 class Offset(NamedTuple):
