@@ -280,7 +280,7 @@ def test_store_of_the_first_release_becomes_what_a_new_one_is(bare: Place) -> No
     with open_store(bare) as store:
         assert read_revision(bare) == NEWEST
         with store.database.reading() as connection:
-            options = {"include_object": _is_for(connection.dialect.name)}
+            options = {"include_object": is_for(connection.dialect.name)}
             context = MigrationContext.configure(connection, opts=options)
             differences = compare_metadata(context, identities.metadata)
         assert differences == []
