@@ -16,6 +16,7 @@ from inkgrove.core import (
     PublicKey,
     SecretKey,
     SignedEntry,
+    find_fork,
     identity_of,
     verify_payload,
     verify_signed,
@@ -411,13 +412,10 @@ def _of(rows: Rows, authors: Collection[PublicKey]) -> Rows:
 
 
 def _forked_at(held: Collection[HeldEntry], author: PublicKey, log_id: int = 0) -> int | None:
-    """The first place of a log at which two entries are held."""
-    places = Counter(
-        item.signed.entry.seq_num
-        for item in held
-        if (item.signed.entry.author, item.signed.entry.log_id) == (author, log_id)
-    )
-    return min((seq_num for seq_num, count in places.items() if count > 1), default=None)
+    """The first place of a log at which what is held contradicts itself (section 2.10)."""
+    log = (item.signed for item in held if (item.signed.entry.author, item.signed.entry.log_id) == (author, log_id))
+    fork = find_fork(log)
+    return None if fork is None else fork.seq_num
 
 
 def _is_any_forked(held: Collection[HeldEntry], author: PublicKey) -> bool:
