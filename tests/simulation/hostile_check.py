@@ -16,6 +16,7 @@ from inkgrove.core import (
     PublicKey,
     SecretKey,
     SignedEntry,
+    find_fork,
     identity_of,
     verify_payload,
     verify_signed,
@@ -101,16 +102,17 @@ class HostileCheck:
 
     def read(self, node: Node) -> list[HeldEntry]:
         """Read everything that a node holds; every entry must verify."""
-        found = []
-        for author, log_id in node.store.heights():
-            for stored in (
-                *node.store.read(read_entries, author, log_id),
-                *node.store.read(read_beside, author, log_id),
-            ):
-                encoded = stored.entry.encoded
-                if encoded not in self._signed:
-                    self._signed[encoded] = verify_signed(stored.entry)
-                found.append(HeldEntry(self._signed[encoded], stored.payload))
+        heights = node.store.heights()
+        with node.database.reading() as connection:
+            stored = [
+                item
+                for author, log_id in heights
+                for item in (*read_entries(connection, author, log_id), *read_beside(connection, author, log_id))
+            ]
+        for item in stored:
+            if item.entry.encoded not in self._signed:
+                self._signed[item.entry.encoded] = verify_signed(item.entry)
+        found = [HeldEntry(self._signed[item.entry.encoded], item.payload) for item in stored]
         self._held[id(node)] = found
         return found
 
@@ -143,21 +145,22 @@ class _NodeView:
 
     def _fold(self) -> tuple[Rows, dict[LogKey, list[LogMessage]]]:
         """The rows as the pipeline folds them from the store, which must be those of the reference."""
-        store = self.node.store
-        definitions = {SCHEMA: ViewDefinition(fold_schema(SCHEMA, *store.read(payloads_of_schema, SCHEMA)), [SCHEMA])}
         rows: Rows = {}
         outcomes: dict[Hash, str] = {}
         counted: dict[LogKey, list[LogMessage]] = {}
-        numbers = sorted(store.read(read_logs))
-        ends = store.read(read_ends_within, numbers[0], numbers[-1])
-        for state, messages in list(store.whole_logs(numbers[0], numbers[-1])):
-            counted[state.author, state.log_id] = messages
-            others = OtherLogsInStore(store.database.read, state.author, ends)
-            folded = fold_log(state.log_id, messages, definitions.get, others)
-            outcomes |= {entry: ruling.code for entry, (_, ruling) in folded.rulings.items()}
-            for item in folded.instances:
-                if item.row is not None:
-                    rows[item.instance] = (state.author, item.row.last_seq_num, item.row.last_hash, item.row.values[0])
+        with self.node.database.reading() as connection:
+            schema = fold_schema(SCHEMA, *payloads_of_schema(connection, SCHEMA))
+            definitions = {SCHEMA: ViewDefinition(schema, [SCHEMA])}
+            numbers = sorted(read_logs(connection))
+            ends = read_ends_within(connection, numbers[0], numbers[-1])
+            for state, messages in list(self.node.store.whole_logs(numbers[0], numbers[-1])):
+                counted[state.author, state.log_id] = messages
+                others = OtherLogsInStore(lambda work: work(connection), state.author, ends)
+                folded = fold_log(state.log_id, messages, definitions.get, others)
+                outcomes |= {entry: ruling.code for entry, (_, ruling) in folded.rulings.items()}
+                for item in folded.instances:
+                    if (row := item.row) is not None:
+                        rows[item.instance] = (state.author, row.last_seq_num, row.last_hash, row.values[0])
         views = fold_views(self.held, [SCHEMA])
         require(rows == _rows(views), "the rows are not those of the reference")
         require(
@@ -198,7 +201,7 @@ class _NodeView:
                     require(state in (None, "key.contested"), f"a key with two claims is {state}")
             elif any(item.signed.hash in self.world.honest for item in self._firsts(secret)):
                 require(found in (owner, own), "a further key is somebody else's")
-            elif secret not in cast.kept:
+            elif secret not in cast.kept or not self._firsts(secret):
                 require(found == own, "a key is somebody's that has not said so")
             else:
                 # Only what the host has signed is held: here it says whose its key is.
@@ -409,13 +412,10 @@ def _of(rows: Rows, authors: Collection[PublicKey]) -> Rows:
 
 
 def _forked_at(held: Collection[HeldEntry], author: PublicKey, log_id: int = 0) -> int | None:
-    """The first place of a log at which two entries are held."""
-    places = Counter(
-        item.signed.entry.seq_num
-        for item in held
-        if (item.signed.entry.author, item.signed.entry.log_id) == (author, log_id)
-    )
-    return min((seq_num for seq_num, count in places.items() if count > 1), default=None)
+    """The first place of a log at which what is held contradicts itself (section 2.10)."""
+    log = (item.signed for item in held if (item.signed.entry.author, item.signed.entry.log_id) == (author, log_id))
+    fork = find_fork(log)
+    return None if fork is None else fork.seq_num
 
 
 def _is_any_forked(held: Collection[HeldEntry], author: PublicKey) -> bool:
