@@ -1,16 +1,14 @@
 """What is to be erased and what goes, on both databases (docs/protocol.md section 9.5)."""
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from sqlalchemy import Connection, insert, select, text
+from sqlalchemy import Connection, insert, select
 
 from inkgrove.core import Hash
 from inkgrove.messages import Create, Delete, SchemaVersion, Timestamp, Update, encode_message
-from inkgrove.store.db import Database, entries, idempotency, logs, parse_store_url, request_box, schemas, summaries
-from inkgrove.store.db.erasure_tables import erasures
+from inkgrove.store.db import entries, idempotency, logs, request_box, schemas, summaries
+from inkgrove.store.db.log_tables import branch_entries
 from inkgrove.store.db.rot_tables import copies
-from inkgrove.store.logs import LogStore, is_erased, open_store, read_revision
+from inkgrove.store.logs import LogStore, is_erased
 from inkgrove.store.rot import (
     count_waiting,
     erase_instances,
@@ -21,8 +19,8 @@ from inkgrove.store.rot import (
     was_deleted,
 )
 from tests.store.test_ingest import with_wrong_size
-from tests.store.test_opening import Place, is_for
 from tests.support.logs import LogBuilder, key
+from tests.support.revocations import Revoking
 
 DAY = 86_400 * 1_000_000
 NOW = 1_800_000_000_000_000
@@ -43,7 +41,7 @@ def note(store: LogStore, now: int) -> None:
 
 def payloads(store: LogStore, log: LogBuilder) -> list[bool]:
     query = select(entries.c.seq_num, entries.c.payload).join_from(entries, logs)
-    query = query.where(logs.c.author == log.secret.public).order_by(entries.c.seq_num)
+    query = query.where(logs.c.author == log.secret.public, logs.c.log_id == log.log_id).order_by(entries.c.seq_num)
     return store.database.read(lambda c: [row.payload is not None for row in c.execute(query)])
 
 
@@ -195,27 +193,40 @@ def test_what_quotes_an_erased_instance_goes_and_all_else_stays(store: LogStore)
     assert steps == {erased: "stub", kept: "full"}
 
 
-def test_store_of_the_revision_before_becomes_what_a_new_one_is(bare: Place) -> None:
-    with open_store(bare) as store:
-        offer(store, make_log(create()))
-    database = Database(parse_store_url(bare))
-    with database.writing() as connection:
-        for name in ("erasures", "erasure_progress", "erasure_journal"):
-            connection.execute(text(f"DROP TABLE {name}"))
-        connection.execute(text("UPDATE alembic_version SET version_num = '0007'"))
-    database.close()
-    with open_store(bare) as store:
-        assert store.database.read(lambda c: list(c.scalars(select(erasures.c.instance)))) == []
-        note(store, NOW)
-    assert read_revision(bare) == "0008"
-    database = Database(parse_store_url(bare))
-    with database.reading() as connection:
-        context = MigrationContext.configure(connection, opts={"include_object": is_for(connection.dialect.name)})
-        assert compare_metadata(context, erasures.metadata) == []
-    database.close()
-
-
 def test_instance_that_nobody_holds_is_noted(store: LogStore) -> None:
     nowhere = Hash(b"\x00\x40" + b"?" * 64)
     store.write(erase_instances, [nowhere], NOW)
     assert store.read(is_erased, nowhere)
+
+
+def test_instance_that_another_key_of_its_owner_deleted_is_erased(store: LogStore) -> None:
+    revoking = Revoking(first=19, further=20).say(None)
+    log = make_log(create(), create())
+    other = LogBuilder(key(19), log_id=1)
+    other.append(encode_message(Delete(log.hash(1), SCHEMA)))
+    stranger = LogBuilder(key(30), log_id=1)
+    stranger.append(encode_message(Delete(log.hash(2), SCHEMA)))
+    for item in (log, other, stranger):
+        offer(store, item)
+    note(store, NOW)
+    assert store.read(list_due, NOW + 1, 10) == []  # nobody knows yet that both keys are hers
+    revoking.tell(store)
+    note(store, NOW)
+    assert store.read(list_due, NOW + 1, 10) == [log.hash(1)]
+    assert store.write(erase_instances, [log.hash(1)], NOW + DAY).payloads == 1
+    assert payloads(store, log) == [False, True]
+
+
+def test_content_beside_the_pinned_branch_is_erased_too(store: LogStore) -> None:
+    log = make_log(create(), Update(SCHEMA, 1, {"a": "two"}), Delete(1, SCHEMA))
+    branch = log.fork_at(2)
+    branch.append(encode_message(Update(SCHEMA, 1, {"a": "three"})))
+    for item in (log, branch):
+        offer(store, item)
+    Revoking(first=19, further=20).say(((1, 3, log.hash(3)),)).tell(store)
+    beside = select(branch_entries.c.payload).where(branch_entries.c.create_seq == 1)
+    assert [row.payload is not None for row in store.database.read(lambda c: c.execute(beside).all())] == [True]
+    note(store, NOW)
+    assert store.read(list_due, NOW + 1, 10) == [log.hash(1)]
+    assert store.write(erase_instances, [log.hash(1)], NOW + DAY).payloads == 3
+    assert [row.payload for row in store.database.read(lambda c: c.execute(beside).all())] == [None]

@@ -30,8 +30,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from inkgrove.core import Hash
-from inkgrove.messages import Create, Update, decode_if_valid
+from inkgrove.core import Hash, PublicKey, decode_entry
+from inkgrove.messages import Create, Delete, Update, decode_if_valid
 from inkgrove.store.db.connection import (
     Database,
     in_lists,
@@ -41,7 +41,7 @@ from inkgrove.store.db.connection import (
     table_of_pairs,
 )
 from inkgrove.store.db.erasure_tables import erasure_journal, erasure_progress, erasures
-from inkgrove.store.db.log_tables import entries, logs
+from inkgrove.store.db.log_tables import branch_entries, entries, logs
 from inkgrove.store.db.node_tables import (
     blob_references,
     idempotency,
@@ -52,6 +52,7 @@ from inkgrove.store.db.rot_tables import copies, copy_reads, rot_victims, summar
 from inkgrove.store.logs.blob_references import blobs_in
 from inkgrove.store.logs.entries import drop_payloads
 from inkgrove.store.logs.followers import PAGE_SIZE, follow
+from inkgrove.store.logs.other_logs import EndsInStore, read_ends, references_at, references_of_keys
 from inkgrove.store.logs.positions import Ingest, IngestKind, read_ingests
 from inkgrove.store.rot.copies import EXPIRES_KEY, read_expiry
 from inkgrove.store.views.tables import ROW_COLUMNS
@@ -79,11 +80,13 @@ def note_erasures(connection: Connection, now: int, limit: int = PAGE_SIZE) -> b
     """Look through the next page of what happened, and note what was deleted or will expire; whether there was any."""
 
     def handle(happened: list[Ingest]) -> bool:
-        places = {
-            (item.log, item.create_seq)
-            for item in happened
-            if item.what in _TELLING and item.log is not None and item.create_seq is not None
-        }
+        came = [item for item in happened if item.what in _TELLING and item.log is not None]
+        places = {(item.log, item.create_seq) for item in came if item.log and item.create_seq is not None}
+        # A delete may also name an instance of another log, by whichever key of its owner (section 5.7).
+        ends = references_at(connection, {(item.log, item.seq_num) for item in came if item.log and item.seq_num})
+        changed_keys = {item.log for item in happened if item.what is IngestKind.KEYS and item.log is not None}
+        ends += references_of_keys(connection, changed_keys)
+        places |= {end.target for end in ends if end.target is not None}
         for end in _read_ends(connection, places):
             _note(connection, end, now)
         return True
@@ -126,6 +129,7 @@ def _read_ends(connection: Connection, places: Collection[tuple[int, int]]) -> I
             creates.c.hash,
             creates.c.log,
             creates.c.seq_num,
+            logs.c.author,
             is_deleted.label("is_deleted"),
             may_expire.label("may_expire"),
         )
@@ -133,10 +137,29 @@ def _read_ends(connection: Connection, places: Collection[tuple[int, int]]) -> I
         .join(logs, logs.c.id == creates.c.log)
         .where(creates.c.kind == "create", *stands)
     )
-    for row in connection.execute(query, pairs_as_parameters(dialect, sorted(places))).all():
-        can_expire = row.may_expire and not row.is_deleted
+    rows = connection.execute(query, pairs_as_parameters(dialect, sorted(places))).all()
+    elsewhere = read_ends(connection, [Hash(row.hash) for row in rows if not row.is_deleted])
+    for row in rows:
+        instance = Hash(row.hash)
+        is_deleted_here = bool(row.is_deleted) or _is_deleted_elsewhere(connection, elsewhere, instance, row.author)
+        can_expire = row.may_expire and not is_deleted_here
         expires = read_expiry(connection, row.log, row.seq_num) if can_expire else None
-        yield InstanceEnd(Hash(row.hash), row.log, row.seq_num, bool(row.is_deleted), expires)
+        yield InstanceEnd(instance, row.log, row.seq_num, is_deleted_here, expires)
+
+
+def _is_deleted_elsewhere(connection: Connection, ends: EndsInStore, instance: Hash, author: bytes) -> bool:
+    """Whether a delete in another log ends an instance; one that is continued lives on in its line."""
+    if instance not in ends:
+        return False
+    create = connection.scalar(select(entries.c.payload).where(entries.c.hash == instance))
+    message = decode_if_valid(create)
+    counted = ends.of_key(connection, PublicKey(author)).get(instance, ())
+    return isinstance(message, Create) and any(
+        isinstance(end.message, Delete)
+        and end.message.schema is not None
+        and end.message.schema.schema_id == message.schema.schema_id
+        for end in counted
+    )
 
 
 def was_deleted(connection: Connection, log: int, create_seq: int) -> bool:
@@ -223,6 +246,7 @@ def erase_instances(connection: Connection, instances: Collection[Hash], now: in
     # References end with the delete: only the payloads still say what they named.
     named = {content for _, _, _, payload in messages for content in _blobs_in_payload(payload)}
     payloads = drop_payloads(connection, [Hash(name) for name, _, _, _ in messages])
+    payloads += _drop_beside(connection, places.values())
     known = [
         {"instance": instance, "log": log, "create_seq": create_seq, "since": since, "erased": now}
         for instance in sorted(instances)
@@ -265,6 +289,23 @@ def _content_of(
     columns = (entries.c.hash, entries.c.log, entries.c.seq_num, entries.c.payload)
     query = select(*columns).join_from(wanted, entries, is_of).where(is_content)
     return [(*row,) for row in connection.execute(query, pairs_as_parameters(dialect, pairs))]
+
+
+def _drop_beside(connection: Connection, places: Iterable[tuple[int, int]]) -> int:
+    """Drop the content of instances that lies beside the branch that is pinned; returns how many payloads."""
+    dropped = 0
+    for log, create_seq in sorted(set(places)):
+        is_content = or_(branch_entries.c.kind.is_(None), branch_entries.c.kind != "delete")
+        query = select(
+            branch_entries.c.id, branch_entries.c.encoded, func.length(branch_entries.c.payload).label("size")
+        )
+        is_its = (branch_entries.c.log == log, branch_entries.c.create_seq == create_seq, is_content)
+        rows = connection.execute(query.where(*is_its, branch_entries.c.payload.is_not(None))).all()
+        gone = [row.id for row in rows if decode_entry(row.encoded).payload_size == row.size]
+        for some in in_lists(gone):
+            connection.execute(update(branch_entries).where(branch_entries.c.id.in_(some)).values(payload=None))
+        dropped += len(gone)
+    return dropped
 
 
 def _blobs_in_payload(payload: bytes | None) -> Iterator[Hash]:
@@ -406,7 +447,7 @@ def _compact_postgresql(database: Database) -> bool:
     with _outside_transactions(database) as connection:
         quote = connection.dialect.identifier_preparer.quote
         views = [name for name in inspect(connection).get_table_names() if name.startswith("view_")]
-        own = [table.name for table in (entries, request_box, idempotency, summaries)]
+        own = [table.name for table in (entries, branch_entries, request_box, idempotency, summaries)]
         for name in [*own, *views]:
             connection.execute(text(f"VACUUM FULL {quote(name)}"))
         try:
