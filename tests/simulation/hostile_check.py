@@ -292,7 +292,8 @@ class _NodeView:
         require(found.state == own.state, f"the identity is {found.state}")
         for author, state in own.keys.items():
             is_kept = author in {secret.public for secret in self.cast.kept}
-            allowed = {state, "key.contested", "key.unclaimed"} if is_kept else {state}
+            # Whether the owner's own entry 1 of a kept key has come or only one that the host signed: it has ended.
+            allowed = {"key.ended", "key.contested", "key.unclaimed"} if is_kept else {state}
             require(found.keys[author] in allowed, f"a key is {found.keys[author]} instead of {state}")
         self._check_rows(jane)
 
@@ -328,8 +329,10 @@ class _NodeView:
                 self.seen["rows stay although the log is forked"] += bool(_of(expected, [secret.public]))
 
     def _do_pins_decide(self, belonging: Collection[PublicKey]) -> bool:
-        """Whether of each log of a kept key that counts in part the pinned entry is held, or nothing is."""
+        """Whether of each log of a kept key that counts in part the owner's pinned entry is held, or nothing is."""
         logs, ends = gather_logs(self.honest_held), self.honest.ends
+        if any(secret.public in belonging and secret.public not in ends for secret in self.cast.kept):
+            return False  # it belongs by an entry 1 that the host signed; the owner's has not come
         held = {(item.signed.entry.author, item.signed.entry.log_id) for item in self.held}
         for secret in self.cast.kept:
             if secret.public not in belonging:
