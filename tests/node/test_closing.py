@@ -161,7 +161,7 @@ def test_certificate_is_forgotten_after_a_while(running: RunningNode) -> None:
     assert refusal(answer) == (401, "auth.bad-token")
 
 
-def test_what_the_key_of_a_device_wrote_is_told_apart(running: RunningNode) -> None:
+def test_what_the_key_of_a_device_wrote_is_deleted_too(running: RunningNode) -> None:
     me = IdentityId.fromhex(running.create("jane.haiku.ink")["id"])
     jane = running.sign_in("jane.haiku.ink")
     schema = make_schema(jane)
@@ -170,8 +170,8 @@ def test_what_the_key_of_a_device_wrote_is_told_apart(running: RunningNode) -> N
     answer = phone.publish(mail_of(schema), schema)
     assert answer.status_code in (200, 201), answer.text
     found = wait_until_closed(running, close(jane).json()["token"])
-    assert (found["total"], found["deleted"], found["undeleted"]) == (2, 1, 1)
-    assert found["certificate"]["instances_not_deleted"] == 1
+    assert (found["total"], found["deleted"], found["undeleted"]) == (2, 2, 0)
+    assert found["certificate"]["instances_not_deleted"] == 0
     assert is_deleted(running, own)
 
 

@@ -198,7 +198,7 @@ def _delete_some(node: Node, identity: IdentityId) -> bool:
 
 
 def _delete(appender: Appender, caller: Caller, instance: Hash) -> bool:
-    """Sign a delete; False if this node cannot: the key of a device wrote it, or its log takes no more."""
+    """Sign a delete; False if this node cannot: the log takes no more."""
     try:
         DeleteInstance(instance).plan(appender, caller)
     except StoreError:

@@ -125,7 +125,7 @@ def forget_closings(connection: Connection, closed_before: int) -> None:
 
 
 class OwnInstance(NamedTuple):
-    """A create that no delete of its log ends."""
+    """A create that no delete ends, by whichever key of the identity."""
 
     log: int
     seq_num: int
@@ -139,7 +139,12 @@ def _undeleted(identity: IdentityId) -> ColumnElement[bool]:
     is_ended = exists().where(
         ending.c.log == entries.c.log, ending.c.create_seq == entries.c.seq_num, ending.c.kind == "delete"
     )
-    return and_(entries.c.log.in_(own), entries.c.kind == "create", ~is_ended)
+    # Another key of the identity may have ended it in its own log (docs/protocol.md section 5.7).
+    elsewhere = entries.alias()
+    is_ended_elsewhere = exists().where(
+        elsewhere.c.ref_hash == entries.c.hash, elsewhere.c.kind == "delete", elsewhere.c.log.in_(own)
+    )
+    return and_(entries.c.log.in_(own), entries.c.kind == "create", ~is_ended, ~is_ended_elsewhere)
 
 
 def count_undeleted(connection: Connection, identity: IdentityId) -> int:
