@@ -29,6 +29,10 @@ REFUSE = {
     "view show": ["notes"],
     "view export": ["notes", "out"],
     "identity quota": ["jane.haiku.ink"],
+    "identity export": ["jane.haiku.ink", "jane.person"],
+    "identity words": ["jane.haiku.ink"],
+    "identity controller": ["jane.haiku.ink"],
+    "erase": [],
     "backup": ["copy"],
     "resume": [],
     "peer add": ["john.haiku.ink"],
@@ -57,8 +61,13 @@ REFUSE = {
     "blobs gc": [],
 }
 """With arguments that are well formed."""
-CREATE = {"import", "serve", "up", "log ingest", "identity create", "bundle read", "restore"}
-NO_STORE = {"settings", "doctor", *(f"schema {name}" for name in ("init", "migrate", "revert", "show", "lint", "diff"))}
+CREATE = {"import", "serve", "up", "log ingest", "identity create", "identity import", "bundle read", "restore"}
+NO_STORE = {
+    "settings",
+    "doctor",
+    "identity recover",
+    *(f"schema {name}" for name in ("init", "migrate", "revert", "show", "lint", "diff")),
+}
 """Commands with a home that open no store of their own, or look at what is there."""
 
 

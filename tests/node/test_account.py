@@ -317,8 +317,8 @@ def test_devices_are_added_listed_labelled_and_revoked(running: RunningNode) -> 
     assert keys_of(jane) == [own, ended, {**usual, "key": tablet, "label": "tablet"}]
     shown = running.anybody.get("/identities/jane.haiku.ink").json()
     assert shown["keys"] == [
-        {"key": phone, "label": "Jane's phone", "revoked": ends},
-        {"key": tablet, "label": "tablet", "revoked": None},
+        {"key": phone, "state": "key.ended", "label": "Jane's phone", "revoked": ends},
+        {"key": tablet, "state": "key.counts", "label": "tablet", "revoked": None},
     ]
     revision = shown["revision"]
     assert jane.patch(f"/me/keys/{tablet}", json={"label": "tablet"}).status_code == 204
@@ -327,7 +327,7 @@ def test_devices_are_added_listed_labelled_and_revoked(running: RunningNode) -> 
     assert [item["label"] for item in keys_of(jane)] == [None, "Jane's phone", None]
 
 
-def test_forked_log_of_a_revoked_device_is_not_pinned(running: RunningNode) -> None:
+def test_branch_that_came_first_is_pinned_in_a_forked_log_of_a_revoked_device(running: RunningNode) -> None:
     running.create("jane.haiku.ink")
     jane = running.sign_in("jane.haiku.ink")
     claim = add_device(running, jane, 6)
@@ -335,7 +335,7 @@ def test_forked_log_of_a_revoked_device_is_not_pinned(running: RunningNode) -> N
     for branch in (log, log.fork_at(2).grow(1)):
         running.node.store.ingest(zip(branch.entries, branch.payloads, strict=True))
     revoked = jane.delete(f"/me/keys/{key(6).public.hex()}").json()["keys"][0]["revoked"]
-    assert revoked == [[0, 1, claim.hash(1).hex()], [3, 3]]
+    assert revoked == [[0, 1, claim.hash(1).hex()], [3, 3, log.hash(3).hex()]]
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,16 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("GET", "/identities/{name}"): Route(Who.ANYBODY, path="/identities/{jane}"),
     ("GET", "/me"): Route(Who.TOKEN),
     ("PATCH", "/me"): Route(Who.IDENTITY, {"name": "Jane"}),
+    ("DELETE", "/me"): Route(Who.IDENTITY, {"password": "not their password"}, right={401}),
+    ("GET", "/closing"): Route(Who.ANYBODY, right={401}),
+    ("POST", "/me/export"): Route(Who.IDENTITY, {}, right={202}),
+    ("GET", "/me/export/{id}"): Route(Who.IDENTITY, path=f"/me/export/{'ab' * 16}", right={404}),
+    ("DELETE", "/me/export/{id}"): Route(Who.IDENTITY, path=f"/me/export/{'ab' * 16}", right={404}),
+    ("GET", "/me/export/{id}/file"): Route(Who.IDENTITY, path=f"/me/export/{'ab' * 16}/file", right={404}),
+    ("GET", "/me/keys"): Route(Who.IDENTITY),
+    ("PATCH", "/me/keys/{key}"): Route(
+        Who.IDENTITY, {"label": "phone"}, path=f"/me/keys/{key(9).public.hex()}", right={404}
+    ),
     ("POST", "/me/keys"): Route(Who.IDENTITY, {"entry": "AA==", "payload": "AA=="}, right={422}),
     ("DELETE", "/me/keys/{key}"): Route(Who.IDENTITY, path=f"/me/keys/{key(9).public.hex()}", right={404}),
     ("GET", "/me/keys/{key}/ends"): Route(Who.IDENTITY, path=f"/me/keys/{key(9).public.hex()}/ends", right={404}),
@@ -78,6 +88,9 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("POST", "/me/words/confirm"): Route(Who.IDENTITY, {"password": PASSWORD, "words": "zoo"}, right={422}),
     ("POST", "/me/password"): Route(Who.IDENTITY, {"old": PASSWORD, "new": PASSWORD}),
     ("POST", "/sessions"): Route(Who.ANYBODY, {"fqdn": "{jane}", "password": PASSWORD}),
+    ("GET", "/sessions"): Route(Who.IDENTITY),
+    ("DELETE", "/sessions/others"): Route(Who.IDENTITY),
+    ("DELETE", "/sessions/{session}"): Route(Who.IDENTITY, path=f"/sessions/{'ab' * 16}", right={404}),
     ("DELETE", "/sessions/current"): Route(Who.IDENTITY),
     ("GET", "/.well-known/inkgrove"): Route(Who.ANYBODY, right={404}),
     ("GET", "/.well-known/inkgrove-node"): Route(Who.ANYBODY, right={422}),  # asked by an address
@@ -145,6 +158,9 @@ ROUTES: dict[tuple[str, str], Route] = {
     # The service has deleted it before jane tries.
     ("DELETE", "/instances/{instance}"): Route(
         Who.SCOPE, path="/instances/{lost}", scope=_DELETE, as_john=404, right={200, 404, 409}
+    ),
+    ("POST", "/instances/{instance}/erase"): Route(
+        Who.IDENTITY, {"password": PASSWORD}, path="/instances/{note}/erase", as_john=404, right={409}
     ),
     ("GET", "/instances/{instance}"): Route(
         Who.READER, path="/instances/{note}", scope=_READ, as_john=404, as_anybody=404

@@ -428,7 +428,8 @@ def test_logs_with_branches_and_revoked_keys_come_in_as_evidence(world: World, e
     ours, theirs = (node.store.read(find_log, key(21).public, 1) for node in (world.node, elsewhere))
     assert ours is not None
     assert theirs is not None
-    assert theirs.standing.forked_at == ours.standing.forked_at == 2
+    assert (theirs.standing, theirs.is_pinned, theirs.aside) == (ours.standing, ours.is_pinned, ours.aside)
+    assert (ours.is_pinned, ours.aside) == (True, 1)  # whoever revokes a key pins the branch that came first
     assert rows_of(elsewhere, world.schema).keys() == rows_of(world.node, world.schema).keys() - {
         world.boxed["instance"]
     }

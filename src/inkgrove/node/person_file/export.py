@@ -131,8 +131,9 @@ class _Export:
 
     def _write_log(self, connection: Connection, log: LogState, part: LogPart, total: int | None) -> None:
         standing = log.standing
-        is_whole = log.is_whole and standing.lied_at is None and standing.ended_at in (None, log.height)
-        self._write(encode_log(LogHeader(part, log.author, log.log_id, log.height, log.held, is_whole)))
+        is_whole = log.is_whole and not log.aside and standing.lied_at is None
+        is_whole = is_whole and standing.ended_at in (None, log.height)
+        self._write(encode_log(LogHeader(part, log.author, log.log_id, log.height, log.held + log.aside, is_whole)))
         self.counts["logs" if part == "own" else "schemas"] += 1
         after = (0, b"")
         while found := read_encoded_entries(connection, log.id, after, _ENTRIES):
