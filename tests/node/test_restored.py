@@ -12,7 +12,7 @@ from inkgrove.core.errors import NoStore
 from inkgrove.messages import SchemaId
 from inkgrove.node.errors import Restored
 from inkgrove.node.identity import change_identity, create_identity, show_identity
-from inkgrove.node.runtime import COPIED, FROM_BEFORE, NO_MARK, OLDER, SLOTS, Node, all_marks, make_mark
+from inkgrove.node.runtime import COPIED, FROM_BEFORE, NO_MARK, OLDER, SLOTS, HighWaterMark, Node, all_marks, make_mark
 from inkgrove.node.settings import NodeSettings
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.store.postgres import PostgresServer
@@ -325,3 +325,32 @@ def test_node_that_is_behind_serves_reads_and_says_so(tmp_path: Path) -> None:
         assert running.anybody.get("/readyz").status_code == 200
         assert jane.patch("/me", json={"name": "Jane"}).status_code == 200
         assert "Nothing can be written" not in running.anybody.get("/").text
+
+
+class LateMark(HighWaterMark):
+    """A mark beside which another process signs while it is read."""
+
+    sign: Callable[[], None] | None = None
+
+    def hashes(self) -> list[Hash]:
+        sign, self.sign = self.sign, None
+        if sign is not None:
+            sign()
+        return super().hashes()
+
+
+def test_what_another_process_signs_meanwhile_raises_no_false_alarm(postgres: PostgresServer, tmp_path: Path) -> None:  # noqa: F811
+    home = Home(postgres.create_database(f"meanwhile_{token_hex(4)}"), tmp_path / "home", postgres)
+
+    def work(node: Node) -> None:
+        (path,) = all_marks(home.home)
+        late = LateMark(path)
+        late.sign = home.sign
+        node.signing.close()
+        node.signing._mark = late
+        home.sign()  # there is something new to compare
+        node.signing.mark_newest()
+        assert late.sign is None
+        assert node.signing.read_behind_state() is None
+
+    home.with_node(work)

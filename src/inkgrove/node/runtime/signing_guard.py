@@ -292,10 +292,10 @@ class SigningGuard:
             mark.add(newest)
         return result
 
-    def _check(self, connection: Connection, *, is_new: bool = False) -> HighWaterMark:
+    def _check(self, connection: Connection, *, marked: Collection[Hash] | None = None) -> HighWaterMark:
         """Return the mark if entries may be signed in this transaction, else raise `Restored` or `_IsBehind`.
 
-        `is_new`: compare database and mark although this connection was compared before.
+        `marked`: what the mark had before this transaction began, to be compared although this connection was before.
         """
         epoch = read_epoch(connection)
         if epoch is None:
@@ -307,8 +307,8 @@ class SigningGuard:
             raise _IsBehind(NO_MARK)  # another database was put in the place of ours
         # A server that was put back has broken the connections: a new one may lead to an older database.
         seen = (id(mark), epoch.resumed)
-        if is_new or connection.info.get(_CHECKED) != seen:
-            reason = _reason(connection, mark, epoch)
+        if marked is not None or connection.info.get(_CHECKED) != seen:
+            reason = _reason(connection, mark, epoch, marked)
             if reason is not None:
                 raise _IsBehind(reason)
             connection.info[_CHECKED] = seen
@@ -322,12 +322,14 @@ class SigningGuard:
         """
         if not self._database.is_postgresql:
             return  # one home writes to the file, and has marked all that it signed
+        # Before the database is looked at: what other processes commit meanwhile is marked, and not seen there.
+        marked = self._mark.hashes() if self._mark is not None else []
 
         def work(connection: Connection) -> tuple[HighWaterMark, Hash | None] | None:
             newest = newest_of_all(connection)
             if newest == self._observed:
                 return None
-            return self._check(connection, is_new=True), newest
+            return self._check(connection, marked=marked), newest
 
         try:
             found = self._database.read(work)
@@ -381,21 +383,23 @@ class SigningGuard:
 def find_reason(database: Database, home: Path) -> str | None:
     """Why a database is behind, as it is noted or would be at the next opening; changes nothing in the database."""
 
+    known = database.read(read_epoch)
+    mark = find_mark(home, known.name) if known is not None else None
+    marked = mark.hashes() if mark is not None else []
+
     def work(connection: Connection) -> str | None:
         epoch = read_epoch(connection)
         if epoch is not None and epoch.behind_since is not None:
             return epoch.reason
         if epoch is None or not signs_anything(connection, home):
             return None
-        mark = find_mark(home, epoch.name)
-        if mark is None:
-            return NO_MARK
-        try:
-            return _reason(connection, mark, epoch)
-        finally:
-            mark.close()
+        return NO_MARK if mark is None else _reason(connection, mark, epoch, marked)
 
-    return database.read(work)
+    try:
+        return database.read(work)
+    finally:
+        if mark is not None:
+            mark.close()
 
 
 def require_not_behind(database: Database, home: Path) -> None:
@@ -418,10 +422,13 @@ def signs_anything(connection: Connection, home: Path) -> bool:
     return has_logs_of(connection, author)
 
 
-def _reason(connection: Connection, mark: HighWaterMark, epoch: Epoch) -> str | None:
+def _reason(
+    connection: Connection, mark: HighWaterMark, epoch: Epoch, marked: Collection[Hash] | None = None
+) -> str | None:
     """Return why a database with this mark is behind, or None if it is not.
 
     If another home let the database be signed on without entries that are lost, they are taken out of this mark first.
+    `marked`: what the mark had before the transaction began, if that sees nothing that is committed later.
     """
     if not mark.is_own:
         return COPIED
@@ -429,7 +436,10 @@ def _reason(connection: Connection, mark: HighWaterMark, epoch: Epoch) -> str | 
         return OLDER
     if mark.resumed < epoch.resumed:
         _give_up_lost(connection, mark)
-    return OLDER if lacks_any(connection, mark.hashes()) else None
+    asked_for = mark.hashes()
+    if marked is not None:
+        asked_for = [entry for entry in asked_for if entry in marked]
+    return OLDER if lacks_any(connection, asked_for) else None
 
 
 def _give_up_lost(connection: Connection, mark: HighWaterMark) -> None:
