@@ -330,12 +330,13 @@ def test_node_that_is_behind_serves_reads_and_says_so(tmp_path: Path) -> None:
 class LateMark(HighWaterMark):
     """A mark beside which another process signs while it is read."""
 
-    sign: Callable[[], None] | None = None
+    def __init__(self, path: Path, sign: Callable[[], None]) -> None:
+        super().__init__(path)
+        self.waiting = [sign]
 
     def hashes(self) -> list[Hash]:
-        sign, self.sign = self.sign, None
-        if sign is not None:
-            sign()
+        while self.waiting:
+            self.waiting.pop()()
         return super().hashes()
 
 
@@ -344,13 +345,12 @@ def test_what_another_process_signs_meanwhile_raises_no_false_alarm(postgres: Po
 
     def work(node: Node) -> None:
         (path,) = all_marks(home.home)
-        late = LateMark(path)
-        late.sign = home.sign
+        late = LateMark(path, home.sign)
         node.signing.close()
         node.signing._mark = late
         home.sign()  # there is something new to compare
         node.signing.mark_newest()
-        assert late.sign is None
+        assert not late.waiting
         assert node.signing.read_behind_state() is None
 
     home.with_node(work)
