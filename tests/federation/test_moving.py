@@ -29,10 +29,11 @@ from inkgrove.federation.peers import (
     well_known_of,
 )
 from inkgrove.federation.sharing import prepare_delivery
-from inkgrove.messages import FurtherKey, IdentityDocument
+from inkgrove.messages import FurtherKey, IdentityDocument, encode_message
 from inkgrove.node.identity import (
     SignedMessage,
     adopt_proved,
+    apply_identity_log,
     find_own_name_holder,
     read_adoption,
     register_identity,
@@ -239,6 +240,23 @@ def test_who_is_found_on_another_node_under_the_same_name_has_moved(two: tuple[N
     # And is back once the name leads here again.
     run(Discovery(here, Led(here)).find("x.own.example", fetched_since=here.clock() + 1))
     assert lives(here, identity)
+
+
+def test_name_that_an_overruled_document_left_is_theirs_again(tmp_path: Path) -> None:
+    log = LogBuilder(key(9), log_id=0)
+    item = signed(log, document("x.a.ink"))
+    message = SignedMessage(b64decode(item["entry"]), b64decode(item["payload"]))
+    node = Node(tmp_path, NodeSettings(domains=("a.ink",)), home=tmp_path)
+    adopt_proved(node, None, message, *read_adoption("x.a.ink", message), leads_here=False)
+    identity, holders = identity_of(key(9).public), []
+    for fqdn in ("x.elsewhere.example", "x.a.ink"):
+        log.append(encode_message(document(fqdn)))
+        node.store.ingest([(log.entries[-1].encoded, log.payloads[-1])])
+        node.database.write(lambda connection: apply_identity_log(connection, key(9).public))
+        holder = node.database.read(lambda connection: find_own_name_holder(connection, node, "x.a.ink"))
+        holders.append((holder is not None, lives(node, identity)))
+    node.close()
+    assert holders == [(False, False), (True, True)]
 
 
 def test_nobody_loses_their_own_name_by_one_failed_request(two: tuple[Node, Node]) -> None:

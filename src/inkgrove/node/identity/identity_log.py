@@ -280,6 +280,15 @@ def _apply_home(connection: Connection, hosted: HostedIdentity, control: Control
         is_here = is_named and (_is_signed_here(connection, control) or not _is_found_elsewhere(connection, hosted.id))
     if (endpoint, is_here) != (hosted.endpoint, hosted.lives_here):
         set_home(connection, hosted.id, endpoint, lives_here=is_here)
+    if is_here and document.fqdn == hosted.fqdn and not document.closed:
+        _take_name_back(connection, hosted)
+
+
+def _take_name_back(connection: Connection, hosted: HostedIdentity) -> None:
+    """Let an identity have its name on, which a document that does not count any more has left."""
+    record = find_name(connection, hosted.fqdn)
+    if record is not None and record.identity == hosted.id and record.left_at is not None:
+        put_name(connection, replace(record, left_at=None))
 
 
 def _is_signed_here(connection: Connection, control: Control) -> bool:
