@@ -15,6 +15,7 @@ from inkgrove.federation.replication.sync import Replicator
 from inkgrove.federation.sharing.closing import AccountCloser
 from inkgrove.federation.sharing.fetching import BlobFetcher
 from inkgrove.federation.sharing.outbox import Outbox
+from inkgrove.federation.sharing.relocation import Relocator
 from inkgrove.node.runtime import Node
 from inkgrove.store.locks import try_file_lock
 
@@ -24,7 +25,7 @@ log = structlog.get_logger("inkgrove.federation")
 
 
 class Federation:
-    """Discovery, authentication, outbox, replicator, recovery, closer and blob fetcher of a node, on one event loop."""
+    """Discovery, authentication, outbox, relocator, replicator, recovery, closer, blob fetcher, on one event loop."""
 
     def __init__(self, node: Node, importer: ArchiveImporter | None = None) -> None:
         """`importer` imports very many entries of a peer as an archive; without one they come in batches."""
@@ -34,6 +35,7 @@ class Federation:
         self.discovery = Discovery(node, self.transport, strangers=self._for_strangers)
         self.senders = RequestAuthenticator(node, self.discovery)
         self.outbox = Outbox(node, self.transport, self.discovery)
+        self.relocator = Relocator(node, self.transport, self.discovery, on_moved=self.outbox.locate_again)
         self.replicator = Replicator(node, self.transport, self.discovery, importer=importer)
         self.recovery = Recovery(node, self.transport, self.discovery)
         self.closer = AccountCloser(node)
@@ -41,7 +43,7 @@ class Federation:
         self.answer_quotas = Quotas(node.settings.peer_answer_bytes_per_minute, node.clock)
 
     async def run(self) -> None:
-        """Deliver, replicate, recover and close accounts until cancelled, while no other process of this home does."""
+        """Deliver, follow moves, replicate, recover and close accounts until cancelled; one process of a home does."""
         while True:
             try:
                 await self._run()
@@ -56,6 +58,7 @@ class Federation:
         with lock:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.outbox.run())
+                tasks.create_task(self.relocator.run())
                 tasks.create_task(self.replicator.run())
                 tasks.create_task(self.recovery.run())
                 tasks.create_task(self.closer.run())
