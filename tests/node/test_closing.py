@@ -165,7 +165,8 @@ def test_what_the_key_of_a_device_wrote_is_deleted_too(running: RunningNode) -> 
     me = IdentityId.fromhex(running.create("jane.haiku.ink")["id"])
     jane = running.sign_in("jane.haiku.ink")
     schema = make_schema(jane)
-    assert jane.post("/me/keys", json=signed(LogBuilder(key(6), log_id=0), KeyOf(me))).status_code == 201
+    claim = signed(LogBuilder(key(6), log_id=0), KeyOf(me))
+    assert jane.post("/me/keys", json={**claim, "password": PASSWORD}).status_code == 201
     phone, own = Signer(jane, key(6)), create(jane, schema, fields={"subject": "by the node"})["instance"]
     answer = phone.publish(mail_of(schema), schema)
     assert answer.status_code in (200, 201), answer.text

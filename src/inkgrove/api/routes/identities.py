@@ -221,6 +221,8 @@ class NewKeyBody(SignedEntryBody):
     """What a device signed to be a further key, and what it is called in the document, which everybody can read."""
 
     label: Annotated[str | None, Field(max_length=MAX_SESSION_LABEL, examples=["phone"])] = None
+    password: Password | None = None
+    """Once more, of an identity that has one: a key outlives the sign-in that added it."""
 
 
 class KeyDocument(BaseModel):
@@ -531,13 +533,23 @@ async def change_me(
     "/me/keys",
     status_code=201,
     response_model=HostedIdentityDocument,
-    responses=responses(*_OWN, "log.stale", "identity.bad-document", "identity.no-key-here"),
+    responses=responses(
+        *_OWN,
+        "log.stale",
+        "identity.bad-document",
+        "identity.no-key-here",
+        "auth.bad-password",
+        "auth.too-many-attempts",
+        "auth.busy",
+    ),
 )
 async def add_key(
     node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: NewKeyBody
 ) -> dict[str, Any]:
-    """Let a further key count: entry 1 of its log 0, `key-of`, which it signed itself."""
+    """Let a further key count: entry 1 of its log 0, `key-of`, which it signed itself. Who has a password says it."""
     identity, signed, label = caller.require_identity(), body.read(), clean_label(body.label or "") or None
+    if body.password is not None or await run_in_threadpool(sessions.has_password, node, identity):
+        await PASSWORDS.run(address, sessions.check_own_password, node, identity, body.password or "", address)
     return _render(await DOCUMENTS.run(address, identities.add_key, node, identity, signed, label))
 
 
