@@ -99,17 +99,22 @@ def erase_due(
         return report
 
 
-def erase_at_once(node: Node, instance: Hash) -> bool:
-    """Erase one instance that was deleted, whatever is left of its grace; its owner has asked for that.
+def erase_at_once(node: Node, *instances: Hash) -> bool:
+    """Erase instances that were deleted, whatever is left of their grace; their owner has asked for that.
 
-    False if another process is erasing just now: it is then due, and goes with what that process finds next.
+    False if another process is erasing just now: they are then due, and go with what that process finds next.
     """
-    node.database.write(lambda connection: ask_for_erasure(connection, instance), durable=True)
+
+    def ask(connection: Connection) -> None:
+        for instance in instances:
+            ask_for_erasure(connection, instance)
+
+    node.database.write(ask, durable=True)
     lock = try_file_lock(node.home / _LOCK)
     if lock is None:
         return False
     with lock:
-        _erase(node, [instance])
+        _erase(node, instances)
     return True
 
 

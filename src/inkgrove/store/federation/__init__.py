@@ -12,6 +12,9 @@ from inkgrove.store.federation.closings import (
     RecipientAnswers,
     StoredClosing,
     add_closing,
+    ask_for_erased,
+    ask_for_erasures,
+    count_erasures,
     count_unanswered,
     count_undeleted,
     find_closing,
@@ -19,6 +22,7 @@ from inkgrove.store.federation.closings import (
     forget_hosted_identity,
     has_unanswered,
     has_untold,
+    is_closing,
     list_open_closings,
     lock_closing,
     next_undeleted,
@@ -50,6 +54,7 @@ from inkgrove.store.federation.inbox import (
 )
 from inkgrove.store.federation.outbox import (
     LOCAL_DELIVERY,
+    OF_ERASED,
     DeliveryState,
     DeliveryStatus,
     DueDelivery,
@@ -147,6 +152,7 @@ from inkgrove.store.federation.wanted_schemas import (
 
 __all__ = [
     "LOCAL_DELIVERY",
+    "OF_ERASED",
     "AcceptedSender",
     "Backlog",
     "ClosingState",
@@ -170,8 +176,11 @@ __all__ = [
     "add_pending",
     "add_request",
     "add_sender",
+    "ask_for_erased",
+    "ask_for_erasures",
     "authors_naming",
     "clear_backoff",
+    "count_erasures",
     "count_pending",
     "count_requests",
     "count_seq_nums",
@@ -203,6 +212,7 @@ __all__ = [
     "indexed_offset",
     "is_any_held",
     "is_any_schema_due",
+    "is_closing",
     "is_index_behind",
     "is_queued_for",
     "keep_queued_elsewhere",
