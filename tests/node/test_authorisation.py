@@ -69,6 +69,7 @@ ROUTES: dict[tuple[str, str], Route] = {
         right={403},
     ),
     ("GET", "/identities/{name}"): Route(Who.ANYBODY, path="/identities/{jane}"),
+    ("GET", "/identities/{name}/documents"): Route(Who.ANYBODY, path="/identities/{jane}/documents"),
     ("GET", "/me"): Route(Who.TOKEN),
     ("PATCH", "/me"): Route(Who.IDENTITY, {"name": "Jane"}),
     ("DELETE", "/me"): Route(Who.IDENTITY, {"password": "not their password"}, right={401}),

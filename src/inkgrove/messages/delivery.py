@@ -55,6 +55,8 @@ class Delivery:
 
     via: IdentityId
     parcels: Sequence[Parcel]
+    erases: bool = False
+    """Whether the sender asks that what its deletes end be erased at once: they close their account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,8 @@ def encode_delivery(delivery: Delivery) -> bytes:
         }
         for parcel in delivery.parcels
     ]
-    return cbor.encode({"form": DELIVERY_FORMAT, "via": bytes(delivery.via), "parcels": parcels})
+    asked: dict[str, cbor.Value] = {"erase": True} if delivery.erases else {}
+    return cbor.encode({"form": DELIVERY_FORMAT, "via": bytes(delivery.via), "parcels": parcels, **asked})
 
 
 def decode_delivery(body: bytes) -> Delivery:
@@ -130,10 +133,13 @@ def decode_delivery(body: bytes) -> Delivery:
         value: Any = cbor.decode(body)
     except InkgroveError as err:
         raise ParcelError("parcel.bad", f"the delivery is no CBOR of ours: {err.message}") from err
-    if type(value) is not dict or value.keys() != {"form", "via", "parcels"} or value["form"] != DELIVERY_FORMAT:
+    keys = {"form", "via", "parcels"}
+    if type(value) is not dict or value.keys() - {"erase"} != keys or value["form"] != DELIVERY_FORMAT:
         raise ParcelError("parcel.bad", f"the delivery is not of the form {DELIVERY_FORMAT!r}")
     parcels = _list(value["parcels"], MAX_PARCELS, "parcels")
-    return Delivery(IdentityId(_bytes(value["via"], 32)), [_read_parcel(item) for item in parcels])
+    if value.get("erase", True) is not True:
+        raise ParcelError("parcel.bad", "`erase` is true, or not there")
+    return Delivery(IdentityId(_bytes(value["via"], 32)), [_read_parcel(item) for item in parcels], "erase" in value)
 
 
 def _read_parcel(value: Any) -> Parcel:

@@ -4,7 +4,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, model_validator
@@ -49,6 +49,7 @@ from inkgrove.node.identity import (
     count_identity,
     identities,
     label_from,
+    list_documents,
     must_lead_here,
     sessions,
     show_quota,
@@ -485,6 +486,57 @@ async def recover_identity(
 def show_identity(node: NodeDependency, name: str) -> dict[str, Any]:
     """The document of a hosted identity, by name or id."""
     return _render(identities.show_identity(node, identities.parse_identity_name(name)))
+
+
+class SignedDocumentDocument(BaseModel):
+    """An identity document that was signed in the name of an identity, and whether it counts."""
+
+    key: Annotated[str, Field(description="Who signed it: the first key, or a controller.")]
+    seq_num: int
+    hash: str
+    state: Literal["document.in-effect", "document.replaced", "document.overruled", "document.waits"]
+    fqdn: str
+    endpoint: str
+    controller: str | None
+    under: Annotated[str | None, Field(description="The entry that it stands under, if a controller signed it.")]
+    closed: bool
+
+
+class SignedDocumentsDocument(BaseModel):
+    """The newest documents of an identity, in all branches of log 0."""
+
+    id: str
+    state: Annotated[
+        Literal["identity.forked", "identity.words-used-twice"] | None,
+        Field(description="Whether log 0 of the first key is forked, and whether that ends the identity."),
+    ]
+    documents: list[SignedDocumentDocument]
+
+
+@router.get(
+    "/identities/{name}/documents", response_model=SignedDocumentsDocument, responses=responses("identity.unknown")
+)
+def show_documents(node: NodeDependency, name: str) -> dict[str, Any]:
+    """What was signed in the name of a hosted identity, and which of it counts: 20 documents of each key at most."""
+    found = list_documents(node, identities.parse_identity_name(name))
+    return {
+        "id": found.id.hex(),
+        "state": None if found.state is None else found.state.value,
+        "documents": [
+            {
+                "key": item.key.hex(),
+                "seq_num": item.seq_num,
+                "hash": item.hash.hex(),
+                "state": item.state.value,
+                "fqdn": item.document.fqdn,
+                "endpoint": item.document.endpoint,
+                "controller": None if item.document.controller is None else item.document.controller.hex(),
+                "under": None if item.document.under is None else item.document.under.hex(),
+                "closed": item.document.closed,
+            }
+            for item in found.documents
+        ],
+    }
 
 
 @router.get("/me", response_model=MeDocument, responses=responses("auth.required"))

@@ -47,6 +47,7 @@ from inkgrove.node.publishing import (
 from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import (
+    OF_ERASED,
     Backlog,
     DeliveryStatus,
     DueDelivery,
@@ -60,6 +61,7 @@ from inkgrove.store.federation import (
     forget_progress,
     forget_strangers,
     give_up_deliveries,
+    is_closing,
     keep_moved,
     list_due_deliveries,
     list_due_moves,
@@ -149,7 +151,9 @@ def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId
     if not parcels:
         return OutgoingDelivery("", deliveries, b"", {})
     assert sender is not None
-    return OutgoingDelivery(sender.fqdn, sent, encode_delivery(Delivery(sender.id, parcels)), last_seqs)
+    # Who closes their account has given the password: nobody has to wait for a grace.
+    delivery = Delivery(sender.id, parcels, erases=is_closing(connection, sender.id))
+    return OutgoingDelivery(sender.fqdn, sent, encode_delivery(delivery), last_seqs)
 
 
 def read_receipts(answer: PeerResponse) -> dict[tuple[Hash, IdentityId], dict[str, Any]]:
@@ -534,7 +538,9 @@ class Outbox:
                         state = "waiting"  # for the next part
                     else:
                         self._begun_again.discard(due.queue_position)
-                    record_delivery(connection, due, state, delivered=delivery.last_seqs[due.queue_position], now=now)
+                    code = OF_ERASED if receipt.get("erased") is True else None
+                    last_seq = delivery.last_seqs[due.queue_position]
+                    record_delivery(connection, due, state, delivered=last_seq, code=code, now=now)
             return moved
 
         return self.node.database.write(work)

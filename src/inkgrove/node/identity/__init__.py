@@ -16,6 +16,7 @@ from inkgrove.node.identity.caller import (
     record_access,
 )
 from inkgrove.node.identity.devices import DeviceKey, label_key, list_device_keys
+from inkgrove.node.identity.documents import DocumentRecord, IdentityDocuments, list_documents
 from inkgrove.node.identity.identities import (
     IdentityRecord,
     KeyProof,
@@ -131,6 +132,8 @@ __all__ = [
     "Caller",
     "CheckedPassword",
     "DeviceKey",
+    "DocumentRecord",
+    "IdentityDocuments",
     "IdentityRecord",
     "KeyProof",
     "NewIdentity",
@@ -182,6 +185,7 @@ __all__ = [
     "list_accesses",
     "list_administrators",
     "list_device_keys",
+    "list_documents",
     "list_hosted_identities",
     "list_own_sessions",
     "list_relations",
