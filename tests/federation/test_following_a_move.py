@@ -50,8 +50,9 @@ from inkgrove.store.federation import (
     list_relocations,
     read_backoffs,
 )
-from inkgrove.store.logs import find_log
-from inkgrove.store.node import find_relation_state, put_relation_state, shares_of
+from inkgrove.store.logs import find_log, lend_reference, read_entries
+from inkgrove.store.node import add_shares, find_relation_state, put_relation_state, sealed_key, shares_of
+from inkgrove.store.views import put_blob
 from tests.support.adopting import bring, signed
 from tests.support.federated import states, until
 from tests.support.logs import LogBuilder
@@ -394,6 +395,70 @@ def test_move_in_a_relation_follows_an_answer_that_proves_a_move(world: World) -
             (wanted,) = until(lambda: there.get("/me/relations").json()["relations"])
             assert (wanted["identity"], wanted["state"]) == (john.id.hex(), "requested")
             assert asked.count("/federation/relations") == 1
+
+
+def test_blob_is_asked_for_where_an_answer_proves_its_owner_to_be(world: World) -> None:
+    """Jane's key is on node a; her blob is fetched when somebody on j reads it, and by then she has moved."""
+    number = next(NUMBERS)
+    owner = Person(world.running["a"], f"jane{number}.a.ink")
+    with owner, world.john() as john:
+        world.relate("j", owner.id, john.id)  # known to him: what she sends is taken in
+        picture = b"a sloth, hanging"
+        blob = owner.post("/blobs", content=picture, headers={"Content-Type": "image/png"}).json()
+        mail = create(owner, make_schema(owner), fields={"picture": blob}, recipients=[john.fqdn])["instance"]
+        until(lambda: states(owner, mail) == {john.fqdn: "delivered"})
+        a = world.node("a")
+        sealed = a.database.read(lambda c: sealed_key(c, owner.key))
+        assert sealed is not None
+        log = LogBuilder(a.vault.open(sealed), log_id=0)
+        held = a.store.read(read_entries, owner.key, IDENTITY_LOG)
+        log.entries, log.payloads = [item.entry for item in held], [item.payload or b"" for item in held]
+        jane = Jane(world, log, owner.fqdn, f"jane{number}.b.ink")
+        jane.arrive()
+        # What she wrote comes with her, and the picture.
+        b = world.node("b")
+        entries = [item for log_id in range(1, 6) for item in a.store.read(read_entries, owner.key, log_id)]
+        b.store.ingest((item.entry.encoded, item.payload) for item in entries)
+        b.database.write(lambda c: add_shares(c, [(parse_hash(mail), john.id)], 0))
+        there = b.blobs.new_draft()
+        there.write(picture)
+        there.sync()
+
+        def keep(connection: Connection) -> None:
+            put_blob(connection, parse_hash(blob["hash"]), len(picture), 0)
+            lend_reference(connection, parse_hash(blob["hash"]), parse_hash(mail), owner.key)
+            b.blobs.keep(there)
+
+        b.database.write(keep)
+        with answering(world, 410, moved_answer(jane.proof())) as asked:
+            answer = until(lambda: (got := john.get(f"/blobs/{blob['hash']}")).status_code == 200 and got)
+            assert answer.content == picture
+            assert [path.split("?")[0] for path in asked] == [f"/federation/blobs/{blob['hash']}"]
+
+
+def test_honest_old_node_answers_look_ups_of_the_name_with_the_proof(world: World) -> None:
+    """Nobody tells John's node; it learns of the move when it asks for the old name again, as it does after an hour."""
+    jane = world.jane()
+    with world.john() as john, world.john() as joan:
+        mail = create(john, make_schema(john), recipients=[jane.old])["instance"]
+        until(lambda: states(john, mail) == {jane.old: "held"})
+        there = jane.arrive()
+        take_document(world.node("a"), jane.proof())
+        answer = world.running["a"].anybody.get("/.well-known/inkgrove", headers={"Host": jane.old})
+        assert (answer.status_code, answer.json()["code"]) == (410, "identity.moved")
+        with pytest.raises(WrongName) as refused:
+            world.find("j", jane.old, fetched_since=world.node("j").clock())
+        assert refused.value.data["named"] == jane.new
+        until(lambda: states(john, mail) == {jane.new: "held"})
+        assert mail in instances_in(there)
+        # Who never met her hears the new name too.
+        other = world.jane()
+        other.log.append(encode_message(document(other.new)))
+        take_document(world.node("a"), other.proof())
+        answer = joan.post("/instances", json={"schema": make_schema(joan), "recipients": [other.old]})
+        assert (answer.status_code, answer.json()["reason"]) == (404, "federation.wrong-name")
+        assert other.new in answer.text
+        assert world.node("j").store.read(find_log, other.log.secret.public, IDENTITY_LOG) is None
 
 
 @pytest.mark.parametrize("what", ["nothing", "somebody else's entries", "a forged entry", "the document so far"])

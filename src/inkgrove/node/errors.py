@@ -150,6 +150,12 @@ class IdentityError(InkgroveError):
             "An administrator of the node cannot close their account.",
             "Take the name out of `node.administrators`, start the node again, and close it then.",
         ),
+        ErrorCode(
+            "identity.moved",
+            410,
+            "Whom this is for has moved to another node; `identities` has the entries that prove where to.",
+            "Send it to the node that the document in these entries names.",
+        ),
         ErrorCode("identity.no-key-here", 422, "The node does not keep this key: the client has to sign."),
         ErrorCode(
             "identity.vault-locked",
@@ -180,6 +186,10 @@ class NameElsewhere(SingleCode, IdentityError):
 
 class VaultLocked(SingleCode, IdentityError):
     code = "identity.vault-locked"
+
+
+class IdentityMoved(SingleCode, IdentityError):
+    code = "identity.moved"
 
 
 class RelationError(InkgroveError):

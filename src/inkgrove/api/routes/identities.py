@@ -29,6 +29,7 @@ from inkgrove.federation.peers import (
     WELL_KNOWN_NODE_PATH,
     WELL_KNOWN_PATH,
     host_document,
+    refuse_moved,
     render_well_known,
     well_known_of,
 )
@@ -711,7 +712,7 @@ def sign_out(node: NodeDependency, caller: CallerDependency, token: TokenDepende
     WELL_KNOWN_PATH,
     response_model=DiscoveryDocument,
     response_model_exclude_none=True,
-    responses=responses("identity.unknown"),
+    responses=responses("identity.unknown", "identity.moved"),
 )
 def discover(node: NodeDependency, host: HostDependency) -> dict[str, Any]:
     """Who is behind the name that the request was sent to: an identity with what proves it, a schema, or both."""
@@ -724,6 +725,7 @@ def discover(node: NodeDependency, host: HostDependency) -> dict[str, Any]:
         return {**render_well_known(well_known_of(node, host)), **named}
     except errors.UnknownIdentity:
         if not named:
+            refuse_moved(node, host)
             raise
     return {"inkgrove": WELL_KNOWN_FORMAT, **named}
 

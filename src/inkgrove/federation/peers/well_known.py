@@ -47,7 +47,7 @@ from inkgrove.messages import (
     read_endpoint,
     read_host,
 )
-from inkgrove.node.errors import UnknownIdentity
+from inkgrove.node.errors import IdentityMoved, UnknownIdentity
 from inkgrove.node.identity import IDENTITY_LOG, parse_fqdn, read_control, show_identity
 from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.store.db import Connection
@@ -279,6 +279,19 @@ def well_known_of(node: Node, fqdn: str) -> WellKnown:
         keys=proof.keys,
         speakers=proof.speakers,
     )
+
+
+def refuse_moved(node: Node, fqdn: str) -> None:
+    """Raise `IdentityMoved`, with the entries that prove it, if who was hosted under a name lives elsewhere now."""
+
+    def read(connection: Connection) -> DocumentProof | None:
+        hosted = find_identity(connection, fqdn.lower().rstrip("."))
+        return None if hosted is None or hosted.lives_here else read_document_proof(connection, hosted.key)
+
+    proof = node.database.read(read)
+    if proof is not None:
+        text = f"who was {fqdn[:253]} has moved to the node that the newest document names"
+        raise IdentityMoved(text, identities=[render_document_proof(proof)])
 
 
 def serves_authority(node: Node, authority: str) -> bool:
