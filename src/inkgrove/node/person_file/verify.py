@@ -55,6 +55,9 @@ class VerifiedPerson:
     """Of each record, in order: a second reading takes nothing else."""
     counts: Counter[str] = field(default_factory=Counter)
     secret: SealedSecret | None = None
+    size: int = 0
+    """How many bytes the file has."""
+    largest_blob: int = 0
 
 
 def verify_person(
@@ -87,7 +90,7 @@ class _Verification:
     ) -> None:
         self._reader, self._store, self._checkers = reader, store, checkers
         self._allow_older, self._on_progress = allow_older, on_progress
-        self._verified = VerifiedPerson(reader.header)
+        self._verified = VerifiedPerson(reader.header, size=reader.size)
         self._under_way: deque[tuple[int, _OpenLog | None, Future[CheckedRecord]]] = deque()
         self._section = 0
         self._log: _OpenLog | None = None
@@ -116,7 +119,7 @@ class _Verification:
         return verified
 
     def _take(self, number: int, body: bytes) -> None:
-        kind = _kind_of(body)
+        kind = kind_of(body)
         if kind == "entries":
             if self._log is None:
                 raise changed("entries stand under no log")
@@ -148,6 +151,7 @@ class _Verification:
             self._verified.counts["secrets"] += 1
         elif kind == "blob":
             self._blob = _OpenBlob(read_blob(record))
+            self._verified.largest_blob = max(self._verified.largest_blob, self._blob.header.size)
             self._verified.counts["blobs"] += 1
             self._finish_blob()
         else:
@@ -247,7 +251,7 @@ class _Verification:
         self._blob = None
 
 
-def _kind_of(body: bytes) -> str:
+def kind_of(body: bytes) -> str:
     """The kind of a record; those that are many are not decoded for it."""
     for start, kind in _STARTS.items():
         if body.startswith(start):

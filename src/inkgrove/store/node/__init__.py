@@ -1,9 +1,23 @@
-"""What a node keeps beside its logs: identities and keys, relations, services with their tokens, quotas, the epoch.
+"""What a node keeps beside its logs: identities and keys, relations, services with their tokens, quotas,
+arrivals, the epoch.
 
 Every function takes the connection of the caller's transaction first and gives plain values. Secrets come in hashed or
 encrypted. docs/protocol.md section 7.
 """
 
+from inkgrove.store.node.arrivals import (
+    ArrivalState,
+    ArrivalWay,
+    StoredArrival,
+    count_open_arrivals,
+    find_arrival,
+    find_arrival_by_id,
+    forget_arrivals,
+    list_open_arrivals,
+    lock_arrival,
+    put_arrival,
+    set_arrival,
+)
 from inkgrove.store.node.epoch import (
     Epoch,
     begin_epoch,
@@ -131,6 +145,8 @@ __all__ = [
     "UNUSED_CLIENT",
     "UPLOAD",
     "ActiveGrant",
+    "ArrivalState",
+    "ArrivalWay",
     "Epoch",
     "FoundSession",
     "HostedIdentity",
@@ -146,6 +162,7 @@ __all__ = [
     "Side",
     "StorageUsage",
     "StoredAmounts",
+    "StoredArrival",
     "StoredCode",
     "StoredSession",
     "StoredToken",
@@ -163,11 +180,14 @@ __all__ = [
     "check_name",
     "count_attempt",
     "count_left_names",
+    "count_open_arrivals",
     "count_requested",
     "date_left_name",
     "end_all_sign_ins",
     "end_sessions",
     "find_answers",
+    "find_arrival",
+    "find_arrival_by_id",
     "find_bound",
     "find_client",
     "find_followers_elsewhere",
@@ -180,6 +200,7 @@ __all__ = [
     "find_states_between",
     "find_token",
     "forget_answers",
+    "forget_arrivals",
     "forget_expired",
     "forget_left_names",
     "forget_secret",
@@ -197,9 +218,11 @@ __all__ = [
     "lacks_any",
     "leave_name",
     "list_identities",
+    "list_open_arrivals",
     "list_sessions",
     "lives_here",
     "living_among",
+    "lock_arrival",
     "lock_fqdn",
     "lock_keys",
     "lock_password",
@@ -210,6 +233,7 @@ __all__ = [
     "note_behind",
     "note_current",
     "note_waiting",
+    "put_arrival",
     "put_key",
     "put_name",
     "put_relation_state",
@@ -223,6 +247,7 @@ __all__ = [
     "remove_shares",
     "rename_epoch",
     "sealed_key",
+    "set_arrival",
     "set_fqdn",
     "set_home",
     "set_limits",
