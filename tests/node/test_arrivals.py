@@ -69,7 +69,7 @@ class Move:
             "request": {},
             "replaces": True,
         }
-        arrival, token = begin_arrival(node, self.first.public, controller, **{**options, **more})
+        arrival, token, _ = begin_arrival(node, self.first.public, controller, **{**options, **more})
         assert require_arrival(node, arrival.id, token) == arrival
         return arrival
 

@@ -66,6 +66,7 @@ from inkgrove.node.identity.names import (
     name_of_identity,
     names_of_authors,
     require_living_here,
+    require_takeable,
     rules_of,
     take_name,
 )
@@ -213,6 +214,7 @@ __all__ = [
     "recovery_of",
     "register_identity",
     "require_living_here",
+    "require_takeable",
     "rules_of",
     "show_identity",
     "show_quota",

@@ -1,6 +1,7 @@
 """Identities that come to this node from another one (docs/protocol.md section 7.10).
 
-`arrivals` has the states of an arrival, and `settle`: the one transaction after which the identity lives here.
+`arrivals` has the states of an arrival, and `settle`: the one transaction after which the identity lives here. `files`
+takes the file that a person brings, `told` what friends have told of somebody who has the words alone.
 """
 
 from inkgrove.node.moving.arrivals import (
@@ -15,16 +16,34 @@ from inkgrove.node.moving.arrivals import (
     set_state,
     settle,
 )
+from inkgrove.node.moving.files import (
+    PartWriter,
+    file_request,
+    give_up,
+    keep_begun_file,
+    take_in_file,
+    tidy_arrivals,
+)
+from inkgrove.node.moving.told import MOST_TOLD, check_mandate, render_told
 
 __all__ = [
     "ARRIVAL",
+    "MOST_TOLD",
     "ArrivalProgress",
+    "PartWriter",
     "begin_arrival",
+    "check_mandate",
+    "file_request",
     "finish_arrival",
     "finish_rows",
+    "give_up",
+    "keep_begun_file",
     "part_path",
     "read_progress",
+    "render_told",
     "require_arrival",
     "set_state",
     "settle",
+    "take_in_file",
+    "tidy_arrivals",
 ]

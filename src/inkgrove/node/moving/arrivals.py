@@ -32,6 +32,7 @@ from inkgrove.node.identity import (
     show_identity,
     take_name,
 )
+from inkgrove.node.moving.told import put_told_relations
 from inkgrove.node.person_file import import_rows
 from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
@@ -80,8 +81,10 @@ def begin_arrival(
     request: Mapping[str, Any],
     grant: bytes | None = None,
     replaces: bool,
-) -> tuple[StoredArrival, str]:
+) -> tuple[StoredArrival, str, StoredArrival | None]:
     """Begin to bring an identity here; returns the arrival, in the state `asked`, and its token, which is given once.
+
+    The third value is the arrival that it replaces, if there was one.
 
     `key` is its first key, `controller` the one that this node made to speak for it with, `password` is hashed.
     `request` is what the way needs. `grant` is sealed. `replaces`: the caller has proved the first key, so that an
@@ -107,7 +110,7 @@ def begin_arrival(
         changed=now,
     )
 
-    def work(connection: Connection) -> None:
+    def work(connection: Connection) -> StoredArrival | None:
         before = lock_arrival(connection, identity)
         hosted = find_identity(connection, identity)
         if hosted is not None and hosted.lives_here:
@@ -122,9 +125,9 @@ def begin_arrival(
                 retry_after=3600,
             )
         put_arrival(connection, arrival)
+        return before
 
-    node.database.write(work, durable=True)
-    return arrival, token
+    return arrival, token, node.database.write(work, durable=True)
 
 
 def _lives_here(fqdn: str) -> ArrivalError:
@@ -317,15 +320,18 @@ def _host(
 # Afterwards
 
 
-def finish_rows(node: Node, arrival: StoredArrival) -> None:
-    """Put in what waited until the identity lives here: relations and other rows of its file, or told by friends.
+def finish_rows(node: Node, arrival: StoredArrival) -> list[tuple[IdentityId, str]]:
+    """Put in what waited until the identity lives here: the rows of its file, or what friends have told.
 
-    Can be done twice. What others are to be told follows, see `federation/replication/arrivals.py`.
+    Can be done twice. Returns others whom the rows are about, each with a name under which they can be looked up.
     """
     facts = json.loads(arrival.facts)
     path = part_path(node, arrival.identity)
     if "digest" in facts and path.exists():
-        import_rows(node, path, arrival.identity, bytes.fromhex(facts["digest"]))
+        return import_rows(node, path, arrival.identity, bytes.fromhex(facts["digest"])).people
+    if arrival.way == "friends":
+        return put_told_relations(node, arrival)
+    return []
 
 
 def finish_arrival(node: Node, arrival: StoredArrival) -> None:

@@ -81,6 +81,8 @@ class ImportedPerson:
     """Entries and copies that do not count here, by code: branches of forks, entries behind a revocation."""
     waiting: Counter[str] = field(default_factory=Counter)
     """Rows that wait until the identity lives here; the file has to be imported again then."""
+    people: list[tuple[IdentityId, str]] = field(default_factory=list)
+    """Others whom rows are about, each with the name under which they can be asked for: a claim, not proved."""
     lives_here: bool = False
     is_hosted_now: bool = False
     """Whether this import has made it live here, with the key from the file."""
@@ -266,6 +268,7 @@ class _Import:
         for row in rows:
             if self.report.new["people"] < _MOST_PEOPLE:
                 self._node.receivers.add(row["fqdn"])
+                self.report.people.append((IdentityId(row["identity"]), row["fqdn"]))
                 self.report.new["people"] += 1
 
     # Blobs

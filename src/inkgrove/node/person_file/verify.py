@@ -55,8 +55,8 @@ class VerifiedPerson:
     """Of each record, in order: a second reading takes nothing else."""
     counts: Counter[str] = field(default_factory=Counter)
     secret: SealedSecret | None = None
-    size: int = 0
-    """How many bytes the file has."""
+    payload_bytes: int = 0
+    """How many bytes of payloads the own logs have."""
     largest_blob: int = 0
 
 
@@ -90,7 +90,7 @@ class _Verification:
     ) -> None:
         self._reader, self._store, self._checkers = reader, store, checkers
         self._allow_older, self._on_progress = allow_older, on_progress
-        self._verified = VerifiedPerson(reader.header, size=reader.size)
+        self._verified = VerifiedPerson(reader.header)
         self._under_way: deque[tuple[int, _OpenLog | None, Future[CheckedRecord]]] = deque()
         self._section = 0
         self._log: _OpenLog | None = None
@@ -187,6 +187,7 @@ class _Verification:
         log.taken += found.count
         if log.header.part == "own":
             self._verified.counts["entries"] += found.count
+            self._verified.payload_bytes += found.payload_bytes
         if log.taken >= log.header.count:
             log.finish(self._store)
             self._unfinished.discard(log)

@@ -16,6 +16,7 @@ from inkgrove.store.node.arrivals import (
     list_open_arrivals,
     lock_arrival,
     put_arrival,
+    remove_arrival,
     set_arrival,
 )
 from inkgrove.store.node.epoch import (
@@ -96,6 +97,7 @@ from inkgrove.store.node.relations import (
     is_follower,
     lock_relation_state,
     put_relation_state,
+    read_relations,
     remove_relation,
     remove_shares,
     shares_of,
@@ -240,8 +242,10 @@ __all__ = [
     "read_accesses",
     "read_epoch",
     "read_keys",
+    "read_relations",
     "record_attempt",
     "record_session_uses",
+    "remove_arrival",
     "remove_keys",
     "remove_relation",
     "remove_shares",

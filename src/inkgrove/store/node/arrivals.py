@@ -104,6 +104,12 @@ def set_arrival(
     return connection.execute(update(moves_in).where(is_it).values({"changed": now, **values})).rowcount == 1
 
 
+def remove_arrival(connection: Connection, arrival: StoredArrival) -> bool:
+    """Forget an arrival that is not `here`; whether there was one."""
+    is_it = (moves_in.c.id == arrival.id) & (moves_in.c.state != "here")
+    return connection.execute(delete(moves_in).where(is_it)).rowcount == 1
+
+
 def list_open_arrivals(connection: Connection) -> list[StoredArrival]:
     """The arrivals for which something is left to be done, by this node or by whoever brings them, the oldest first."""
     query = select(*_COLUMNS).where(moves_in.c.finished.is_(None)).order_by(moves_in.c.begun, moves_in.c.id)
