@@ -72,7 +72,7 @@ ROUTES: dict[tuple[str, str], Route] = {
         Who.ADMINISTRATOR,
         {
             "key": key(9).public.hex(),
-            "fqdn": "new.haiku.ink",
+            "fqdn": "newer.haiku.ink",
             "password": PASSWORD,
             "proof": {"challenge": "x", "signature": "00" * 64},
             "file": {"size": 1000, "digest": "00" * 64},
