@@ -11,6 +11,7 @@ from urllib.parse import quote
 from bench.costs_store import HOST, PASSWORD, Filled, Stranger
 from inkgrove.core import Hash, IdentityId, SecretKey, has_lipmaa_link, sign_entry
 from inkgrove.core.limits import MAX_FIELDS, MAX_LARGE_PATTERNS, MAX_PATTERNS, MAX_PAYLOAD_BYTES, MAX_UNICODE_CLASSES
+from inkgrove.federation.peers import DOCUMENT_MEDIA_TYPE
 from inkgrove.federation.sharing import RELATION_MEDIA_TYPE as RELATIONS
 from inkgrove.messages import DELIVERY_MEDIA_TYPE as DELIVERIES
 from inkgrove.messages import REPLICATION_MEDIA_TYPE as REPLICATION
@@ -343,6 +344,8 @@ class Worst:
         )
         path = "/federation/relations"
         yield f"POST {path}", ("numbers as CBOR", self._signed("POST", path, many_numbers(), RELATIONS))
+        path = "/federation/documents"
+        yield f"POST {path}", ("numbers as CBOR", self._signed("POST", path, many_numbers(), DOCUMENT_MEDIA_TYPE))
         path = "/federation/heights"
         yield (
             f"POST {path}",

@@ -157,6 +157,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     # Other nodes sign their requests; a token is nothing to them.
     ("POST", "/federation/deliveries"): Route(Who.ANYBODY, right={401, 415}),
     ("POST", "/federation/relations"): Route(Who.ANYBODY, right={401, 415}),
+    ("POST", "/federation/documents"): Route(Who.ANYBODY, right={401, 415}),
     ("POST", "/federation/heights"): Route(Who.ANYBODY, right={401, 415}),
     ("POST", "/federation/entries"): Route(Who.ANYBODY, right={401, 415}),
     ("POST", "/federation/own/heights"): Route(Who.ANYBODY, right={401, 415}),
