@@ -215,6 +215,7 @@ def test_words_alone_and_two_friends(world: World) -> None:
     for instance in (world.post, world.letter):
         assert world.holds("d", instance)
     assert not world.holds("d", world.diary)  # nobody has ever seen it
+    assert world.was_sent("d", world.letter, world.john.me().id), "whom it was sent to is known again"
     until(lambda: {(item.fqdn, item.side, item.state) for item in jane.relations()} == ALL, str(jane.relations()))
     answer_arrives(world, sent)
 

@@ -24,7 +24,7 @@ from inkgrove.node.moving.files import (
     take_in_file,
     tidy_arrivals,
 )
-from inkgrove.node.moving.told import MOST_TOLD, check_mandate, render_told
+from inkgrove.node.moving.told import MOST_TOLD, check_mandate, put_told_shares, render_told
 
 __all__ = [
     "ARRIVAL",
@@ -38,6 +38,7 @@ __all__ = [
     "finish_rows",
     "give_up",
     "part_path",
+    "put_told_shares",
     "read_progress",
     "render_told",
     "require_arrival",
