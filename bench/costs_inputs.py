@@ -114,6 +114,7 @@ class Worst:
         groups = (
             self._of_people,
             self._of_accounts,
+            self._of_arrivals,
             self._of_services,
             self._of_data,
             self._of_nodes,
@@ -195,6 +196,18 @@ class Worst:
         yield "GET /me/export/{id}", ("signed in", self._get(export, token=True))
         yield "DELETE /me/export/{id}", ("signed in", self._get(export, token=True))
         yield "GET /me/export/{id}/file", ("signed in", self._get(f"{export}/file", token=True, range="bytes=0-"))
+
+    def _of_arrivals(self) -> Iterator[tuple]:  # type: ignore[type-arg]
+        keys = many_keys()
+        one, forged = "/identities/arrivals/" + "ab" * 16, "Bearer ink_m_" + "ab" * 32
+        unknown = ("a token that is not here", self._get(one, authorization=forged))
+        yield "POST /identities/arrivals", ("249,000 keys", self._post("/identities/arrivals", keys))
+        yield "GET /identities/arrivals/{id}", unknown
+        yield "DELETE /identities/arrivals/{id}", unknown
+        binary = "application/octet-stream"
+        part = self._post(f"{one}/file", bytes(16 * 1024 * 1024), binary)
+        yield "PUT /identities/arrivals/{id}/file", ("16 MB, no token", part)
+        yield "POST /identities/arrivals/{id}/commit", ("249,000 keys", self._post(f"{one}/commit", keys))
 
     def _of_services(self) -> Iterator[tuple]:  # type: ignore[type-arg]
         uris = {"client_name": "x", "redirect_uris": [f"https://x.evil.ink/{n}" for n in range(100_000)]}
@@ -347,7 +360,8 @@ class Worst:
             ("40 logs whole", self._signed("POST", path, encode_wants(wants), REPLICATION)),
             ("numbers as CBOR", self._signed("POST", path, many_numbers(), REPLICATION)),
         )
-        for path in ("/federation/own/heights", "/federation/own/entries"):
+        for name in ("heights", "entries", "relations", "shares"):
+            path = f"/federation/own/{name}"
             yield f"POST {path}", ("numbers as CBOR", self._signed("POST", path, many_numbers(), REPLICATION))
         path = f"/federation/blobs/0040{'ab' * 64}"
         yield "GET /federation/blobs/{hash}", ("one that is not here", self._signed("GET", path))

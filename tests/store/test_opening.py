@@ -232,6 +232,7 @@ def test_store_is_led_through_the_revisions_after_its_own(place: Place, tmp_path
 
 
 OLDER = """
+DROP TABLE moves_in;
 DROP TABLE relocations;
 DROP TABLE document_notices;
 DROP TABLE erasures;

@@ -32,10 +32,14 @@ from inkgrove.federation.replication import (
     HEIGHTS_PATH,
     OWN_ENTRIES_PATH,
     OWN_HEIGHTS_PATH,
+    OWN_RELATIONS_PATH,
+    OWN_SHARES_PATH,
     answer_entries,
     answer_heights,
     answer_own_entries,
     answer_own_heights,
+    answer_own_relations,
+    answer_own_shares,
 )
 from inkgrove.federation.replication import server as fork_proofs
 from inkgrove.federation.sharing import fetching as blobs
@@ -47,6 +51,8 @@ from inkgrove.messages import (
     delivery,
     encode_entries,
     encode_heights,
+    encode_told_relations,
+    encode_told_shares,
 )
 from inkgrove.node.blobs import find_blob
 from inkgrove.node.identity import Caller, count_fork_proof
@@ -278,6 +284,38 @@ def _own_entries(node: Node, owner: LogOwner, body: bytes) -> Response:
     return Response(
         encode_entries(answer_own_entries(node, owner, decode_wants(body))), media_type=REPLICATION_MEDIA_TYPE
     )
+
+
+@router.post(
+    OWN_RELATIONS_PATH,
+    **_cbor("Relations of who asks with people of this node", REPLICATION_MEDIA_TYPE, "parcel.bad-replication"),
+)
+async def tell_owner_of_relations(request: Request) -> Response:
+    """List whom of the people here an identity follows and who follows it, to who proves its first key."""
+    body = await request.body()
+    owner = await _admit_owner(request, body)
+    return await make_large(request, _own_relations, get_node(request), owner, body)
+
+
+def _own_relations(node: Node, owner: LogOwner, body: bytes) -> Response:
+    told = answer_own_relations(node, owner, decode_ask_heights(body).since)
+    return Response(encode_told_relations(told), media_type=REPLICATION_MEDIA_TYPE)
+
+
+@router.post(
+    OWN_SHARES_PATH,
+    **_cbor("What people of this node were sent by who asks", REPLICATION_MEDIA_TYPE, "parcel.bad-replication"),
+)
+async def tell_owner_of_shares(request: Request) -> Response:
+    """List which instances of an identity people here were sent, to who proves its first key."""
+    body = await request.body()
+    owner = await _admit_owner(request, body)
+    return await make_within_quota(request, owner.identity, _own_shares, get_node(request), owner, body)
+
+
+def _own_shares(node: Node, owner: LogOwner, body: bytes) -> Response:
+    told = answer_own_shares(node, owner, decode_ask_heights(body).since)
+    return Response(encode_told_shares(told), media_type=REPLICATION_MEDIA_TYPE)
 
 
 # Fork proofs
