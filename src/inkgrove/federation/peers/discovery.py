@@ -25,7 +25,7 @@ from inkgrove.federation.errors import (
     WrongName,
 )
 from inkgrove.federation.peers.limits import LookupQuota, RequestSlots, domain_of
-from inkgrove.federation.peers.transport import PeerRequest, PeerResponse, Transport
+from inkgrove.federation.peers.transport import PeerRequest, PeerResponse, Transport, parse_url
 from inkgrove.federation.peers.well_known import (
     MAX_WELL_KNOWN_BYTES,
     WELL_KNOWN_NODE_PATH,
@@ -33,6 +33,7 @@ from inkgrove.federation.peers.well_known import (
     ProvedIdentity,
     SignedLog,
     WellKnown,
+    find_node_key,
     leads_to,
     parse_well_known,
     prove_identity,
@@ -260,6 +261,19 @@ class Discovery:
         fqdn = parse_fqdn(fqdn)
         self._names.charge(fqdn)
         return await self._leads_here(self._strangers, domain_of(fqdn), fqdn)
+
+    async def find_node(self, endpoint: str) -> PublicKey | None:
+        """Find the key that the node at an endpoint signs its requests with; None unless it has signed the endpoint.
+
+        Raises `QuotaUsedUp`, or why the node does not answer.
+        """
+        url = parse_url(endpoint)
+        self._names.charge(url.host)
+        address = f"{url.scheme}://{url.authority}{WELL_KNOWN_NODE_PATH}"
+        request = PeerRequest("GET", address, (("Accept", "application/json"),), max_answer_bytes=_PAGE)
+        async with self._strangers.slots.acquire(domain_of(url.host)) as transport:
+            answer = await transport.send(request)
+        return find_node_key(answer.body, url.host, endpoint) if answer.status == 200 else None
 
     async def _leads_here(self, lookups: _Lookups, slot_name: str, fqdn: str) -> bool:
         request = PeerRequest(

@@ -109,14 +109,23 @@ def host_claim_of(fqdn: str, endpoint: str) -> bytes:
 
 def leads_to(body: bytes, fqdn: str, endpoint: str, node_key: PublicKey) -> bool:
     """Whether the document at `WELL_KNOWN_NODE_PATH` of a name is the one of a node, by its key and endpoint."""
+    return find_node_key(body, fqdn, endpoint) == node_key
+
+
+def find_node_key(body: bytes, fqdn: str, endpoint: str) -> PublicKey | None:
+    """Find the key of the node that answers at a name, in the document at `WELL_KNOWN_NODE_PATH`.
+
+    None unless that key has signed the name and the endpoint.
+    """
     try:
         content = json.loads(body, object_pairs_hook=_map_without_doubles)
         node = content["node"]
-        claimed = (content["inkgrove"], content["fqdn"], node["endpoint"], node["key"])
+        node_key = parse_public_key(node["key"])
         verify_signature(node_key, host_claim_of(fqdn, endpoint), _parse_hex(node["proof"], SIGNATURE_BYTES))
+        claimed = (content["inkgrove"], content["fqdn"], node["endpoint"])
     except (InkgroveError, ValueError, TypeError, KeyError, RecursionError):
-        return False
-    return claimed == (_CLAIM_FORMAT, fqdn, endpoint, node_key.hex())
+        return None
+    return node_key if claimed == (_CLAIM_FORMAT, fqdn, endpoint) else None
 
 
 def render_well_known(document: WellKnown) -> dict[str, Any]:
@@ -252,6 +261,22 @@ def _read_proofs(
     """The proofs of the documents that lead to the one in effect, the first key's first, and of the further keys."""
     log, *speakers = (_proof(connection, step) for step in read_control(connection, identity.key).path)
     return log, tuple(speakers), _keys(connection, identity)
+
+
+def render_proof_of(connection: Connection, first_key: PublicKey) -> dict[str, Any]:
+    """Render the entries that prove the document of an identity as JSON, wherever it is served."""
+    control = read_control(connection, first_key)
+    log, *speakers = (_proof(connection, step) for step in control.path)
+    counted = set(keys_of(connection, control.identity)) - {first_key}
+    keys = [item.key for item in control.document.keys if item.key in counted]
+    first = [stored for key in keys for stored in read_entries(connection, key, IDENTITY_LOG, 1, 1)]
+    return {
+        "inkgrove": WELL_KNOWN_FORMAT,
+        "id": control.identity.hex(),
+        "log": [_render_entry(item) for item in log],
+        "speakers": [[_render_entry(item) for item in speaker] for speaker in speakers],
+        "keys": [_render_entry(ProofEntry(stored.entry.encoded, stored.payload)) for stored in first],
+    }
 
 
 def _proof(connection: Connection, step: SignedDocument) -> Log0Proof:

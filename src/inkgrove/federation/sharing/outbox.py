@@ -8,7 +8,7 @@ what was published before. Whether a recipient may still have what is due is che
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -24,6 +24,7 @@ from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_threa
 from inkgrove.federation.peers.limits import RequestSlots, run_rounds
 from inkgrove.federation.peers.signed_requests import make_signed_request
 from inkgrove.federation.peers.transport import PeerResponse, Transport
+from inkgrove.federation.sharing.recipients import find_leaving, read_leaving
 from inkgrove.federation.sharing.relations import is_final_refusal, send_waiting_moves
 from inkgrove.messages import DELIVERY_FORMAT, DELIVERY_MEDIA_TYPE, MAX_PARCELS, Delivery, Parcel, cbor, encode_delivery
 from inkgrove.node.errors import NotAddressed
@@ -65,7 +66,7 @@ from inkgrove.store.federation import (
     waiting_names,
     waiting_recipients,
 )
-from inkgrove.store.node import find_identity, is_follower, lives_here
+from inkgrove.store.node import find_identity, hold_departures, is_follower, lives_here
 
 # One request and its answer
 
@@ -146,7 +147,7 @@ def read_receipts(answer: PeerResponse) -> dict[tuple[Hash, IdentityId], dict[st
     """Return the receipts of an answer by instance and recipient; raises `BadAnswer`, with `retry_after` if given."""
     if answer.status != 200:
         text = f"the node answered with status {answer.status}"
-        raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after)
+        raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after, **read_leaving(answer))
     try:
         value: Any = cbor.decode(answer.body)
         assert value["form"] == DELIVERY_FORMAT
@@ -208,6 +209,7 @@ def queue_backlogs(node: Node) -> None:
 
 def _queue_one(connection: Connection, node: Node, backlog: Backlog) -> None:
     followee, follower = backlog
+    hold_departures(connection)
     if not take_backlog(connection, backlog) or not lives_here(connection, followee):
         return
     # A follower who lives here sees all of it already.
@@ -376,14 +378,17 @@ class Outbox:
 
     async def _serve(self, target: str, recipients: Sequence[RemoteIdentity]) -> None:
         """Send one node what is due, request after request, until nothing is or one fails."""
-        ids = [known.id for known in recipients]
         with self._pausing(target):
             # Moves first: they can decide whether the rest is accepted.
             goes_on = await self._send_moves(target, recipients)
             while goes_on:
+                # Who is about to leave that node is not served at the moment.
+                ids = [known.id for known in recipients if self._located.get(known.id) is known]
+                if not ids:
+                    return
                 # A slot for each request, before it is made: deliveries are large.
                 async with self._slots.acquire(target) as transport:
-                    delivery = await self._run_blocking(lambda: prepare_delivery(self.node, ids))
+                    delivery = await self._run_blocking(lambda: prepare_delivery(self.node, ids))  # noqa: B023
                     if delivery is None:
                         return
                     goes_on = not delivery.body or await self._send(transport, target, recipients, delivery)
@@ -413,6 +418,9 @@ class Outbox:
                     async with self._slots.acquire(target) as transport:
                         await send_waiting_moves(self.node, transport, me, known, run_blocking=self._run_blocking)
                 except FederationError as error:
+                    if leaving := find_leaving(error):
+                        await self._rest(leaving, error)
+                        break
                     if not is_final_refusal(error):
                         await self._note_failure(target, recipients, error)
                         return False
@@ -420,6 +428,12 @@ class Outbox:
             if due:
                 await self._run_blocking(lambda: self.node.database.write(lambda c: clear_backoff(c, target)))
         return True
+
+    async def _rest(self, leaving: Collection[IdentityId], error: FederationError) -> None:
+        """Let what is due to recipients wait who are about to leave their node; the others are served."""
+        for recipient in leaving:
+            self._located.pop(recipient, None)
+            await self._fail(f"identity {recipient.hex()}", [recipient], error, None)
 
     async def _note_failure(self, target: str, recipients: Sequence[RemoteIdentity], error: FederationError) -> None:
         """Note that a node did not answer as it should: its recipients are located again, its queue waits."""
@@ -452,6 +466,9 @@ class Outbox:
                 return True
             receipts = read_receipts(answer)
         except FederationError as error:
+            if leaving := find_leaving(error):
+                await self._rest(leaving, error)
+                return True  # with those who are not
             await self._note_failure(target, recipients, error)
             return False
         await self._run_blocking(lambda: self._apply_receipts(target, delivery, receipts))

@@ -48,6 +48,7 @@ from inkgrove.store.logs import (
 from inkgrove.store.node import (
     HostedIdentity,
     NameRecord,
+    find_departure,
     find_identity,
     find_key_status,
     find_name,
@@ -57,6 +58,7 @@ from inkgrove.store.node import (
     lock_fqdn,
     put_key,
     put_name,
+    remove_departure,
     remove_keys,
     sealed_key,
     set_fqdn,
@@ -272,9 +274,14 @@ def _apply_home(connection: Connection, hosted: HostedIdentity, control: Control
     under the very name that it has here has, unless the document was signed here.
     """
     endpoint, is_here, document = hosted.endpoint, True, control.document
+    departure = find_departure(connection, hosted.id)
     if is_ours:
         forget_remote_identity(connection, hosted.id)
         endpoint = document.endpoint
+        if departure is not None and departure.state == "moved":
+            remove_departure(connection, hosted.id)  # it is back
+    elif departure is not None and departure.state == "moved":
+        is_here = False  # also if its name and endpoint are the same there, and lead there now
     elif sealed_key(connection, hosted.key) is None:
         is_named = document.fqdn == hosted.fqdn and endpoint in (None, document.endpoint)
         is_here = is_named and (_is_signed_here(connection, control) or not _is_found_elsewhere(connection, hosted.id))
