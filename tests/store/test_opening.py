@@ -233,6 +233,7 @@ def test_store_is_led_through_the_revisions_after_its_own(place: Place, tmp_path
 
 OLDER = """
 DROP TABLE moves_out;
+DROP TABLE moves_in;
 DROP TABLE erasures;
 DROP TABLE erasure_progress;
 DROP TABLE erasure_journal;

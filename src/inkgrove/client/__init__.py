@@ -3,6 +3,7 @@
 from inkgrove.client.async_client import AsyncClient, AsyncView
 from inkgrove.client.client import Client, View
 from inkgrove.client.errors import (
+    ArrivalFailed,
     ClientError,
     Conflict,
     ExportFailed,
@@ -17,10 +18,24 @@ from inkgrove.client.errors import (
     Unreachable,
 )
 from inkgrove.client.identities import new_words
-from inkgrove.client.models import Blob, Change, Export, Identity, Instance, Page, Published, Row, Schema, Tokens
+from inkgrove.client.models import (
+    Arrival,
+    Blob,
+    Change,
+    Export,
+    Identity,
+    Instance,
+    Page,
+    Published,
+    Row,
+    Schema,
+    Tokens,
+)
 from inkgrove.core import SecretKey
 
 __all__ = [
+    "Arrival",
+    "ArrivalFailed",
     "AsyncClient",
     "AsyncView",
     "Blob",

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
-from inkgrove.client import authorisation, exports, identities
+from inkgrove.client import arrivals, authorisation, exports, identities
 from inkgrove.client.connection import (
     FIRST_WAIT,
     LONGEST_WAIT,
@@ -23,9 +23,9 @@ from inkgrove.client.connection import (
     read_response,
     unreachable,
 )
-from inkgrove.client.errors import NotFound, TryLater, Unreachable
+from inkgrove.client.errors import Conflict, NotFound, TryLater, Unreachable
 from inkgrove.client.events import ChangeReader, LineSplitter
-from inkgrove.client.models import Change, Export, MessageOutcome, Page, Row, Tokens
+from inkgrove.client.models import Arrival, Change, Export, Identity, MessageOutcome, Page, Row, Tokens
 from inkgrove.client.operations import Blocking, Operations
 from inkgrove.client.reading import OutcomeName, ViewOptions, ViewQuery, fields_of, outcomes, page, views
 from inkgrove.client.values import to_arrow
@@ -113,6 +113,58 @@ class Client(Operations, Blocking):
         except NotFound:
             download.forget(begun)
             return None
+
+    def bring_identity(
+        self,
+        fqdn: str,
+        password: str,
+        words: str,
+        *,
+        file: Path | str | None = None,
+        friends: Sequence[str] = (),
+        hostile: bool = False,
+        older: bool = False,
+        timeout: float = 600,
+        on_progress: Callable[[Arrival], None] = lambda _arrival: None,
+    ) -> Identity:
+        """Take an identity to this node, whose old one is dead or hostile, with its words; it gets the name `fqdn`.
+
+        `file` is the file of the person. Without one the nodes of `friends` are asked for what they hold. `hostile`
+        ends the old controller. `older`: this node may hold newer entries than the file. Called again after an
+        interruption it goes on. Raises `KeysError` for wrong words, `PersonFileError`, `ArrivalFailed`, or `Refused`.
+        """
+        facts = None if file is None else arrivals.read_file_facts(Path(file))
+        begin = arrivals.begin_arrival(fqdn, password, words, file=facts, older=older, friends=friends)
+        arrival = self.run(begin)
+        until = time.monotonic() + timeout
+        while not arrivals.is_over(arrival):
+            on_progress(arrival)
+            if facts is not None and arrival.state in ("asked", "fetching"):
+                part = arrivals.read_part(facts, arrival.received)
+                arrival, until = self.run(arrivals.send_part(arrival, part)), time.monotonic() + timeout
+                continue
+            if time.monotonic() > until:
+                raise arrivals.too_long(arrival)
+            time.sleep(arrivals.LOOK_SECONDS)
+            arrival = self.run(arrivals.arrival_state(arrival))
+        on_progress(arrival)
+        identity = self._commit_arrival(arrival, words, hostile=hostile)
+        while not arrival.is_finished and time.monotonic() < until:
+            time.sleep(arrivals.LOOK_SECONDS)
+            arrival = self.run(arrivals.arrival_state(arrival))
+            on_progress(arrival)
+        return identity
+
+    def _commit_arrival(self, arrival: Arrival, words: str, *, hostile: bool) -> Identity:
+        for _ in range(arrivals.TRIES):
+            signed = arrivals.sign_arrival(arrival, words, hostile=hostile)
+            try:
+                return self.run(arrivals.commit_arrival(signed))
+            except Conflict as error:  # something has come to log 0 meanwhile: that place was not taken
+                if error.code != "log.stale":
+                    raise
+                arrival = self.run(arrivals.arrival_state(arrival))
+        raise arrivals.too_long(arrival)
 
     def view(self, name: str) -> "View":
         """Return a view, by name or AUTHOR/LOG; nothing is asked of the node yet."""

@@ -40,6 +40,12 @@ class ClientError(InkgroveError):
             "The node could not write the file of an export, or what was downloaded has another digest.",
             "Ask for another export; if it fails again, ask the operator whether the disk is full.",
         ),
+        ErrorCode(
+            "client.arrival-failed",
+            504,
+            "An identity did not come to its new node in the time that was given.",
+            "Begin again: it goes on where it was. The message says what it waits for.",
+        ),
         ErrorCode("client.refused", 422, "The node refused; the `code` of the error is the one that the node gave."),
     )
 
@@ -58,6 +64,10 @@ class NotAuthorised(SingleCode, ClientError):
 
 class ExportFailed(SingleCode, ClientError):
     code = "client.export-failed"
+
+
+class ArrivalFailed(SingleCode, ClientError):
+    code = "client.arrival-failed"
 
 
 class Refused(ClientError):

@@ -97,14 +97,14 @@ def sign_up(
     `words` come from `new_words`, are written down before, and are never sent.
     """
     key = SecretKey.from_seed(parse_words(words))
-    asked = yield from _ask_challenge(key)
+    asked = yield from ask_challenge(key)
     controller = parse_public_key(asked["controller"])
     document = IdentityDocument(
         fqdn,
         endpoint or f"https://{fqdn}",
         name,
         dict(profile or {}),
-        (FurtherKey(controller, label=_CONTROLLER_LABEL),),
+        (FurtherKey(controller, label=CONTROLLER_LABEL),),
         controller,
     )
     payload = encode_message(document)
@@ -119,7 +119,7 @@ def recover(fqdn: str, password: str, words: str) -> Flow[Identity]:
     Raises `KeysError` `key.mismatch` for the words of another identity.
     """
     key = yield from _read_own_key(fqdn, words)
-    asked = yield from _ask_challenge(key)
+    asked = yield from ask_challenge(key)
     now = _read_document(asked)
     claim = adoption_claim(identity_of(key.public), now.fqdn, now.endpoint, b"", asked["challenge"])
     proof = {"challenge": asked["challenge"], "signature": key.sign(claim).hex()}
@@ -134,7 +134,7 @@ def replace_controller(fqdn: str, password: str, words: str) -> Flow[Identity]:
     client that is signed in (after `recover`, with the new password); raises `key.mismatch` for other words.
     """
     key = yield from _read_own_key(fqdn, words)
-    asked = yield from _ask_challenge(key)
+    asked = yield from ask_challenge(key)
     before, controller = _read_document(asked), parse_public_key(asked["controller"])
     listed = []
     for item in before.keys:
@@ -144,7 +144,7 @@ def replace_controller(fqdn: str, password: str, words: str) -> Flow[Identity]:
             listed.append(replace(item, revoked=ends))
         else:
             listed.append(item)
-    keys = (*listed, FurtherKey(controller, label=_CONTROLLER_LABEL))
+    keys = (*listed, FurtherKey(controller, label=CONTROLLER_LABEL))
     document = replace(before, keys=keys, controller=controller, under=None)
     payload = encode_message(document)
     entry = sign_next(key, payload, read_next_entry(asked["next"]))
@@ -160,7 +160,12 @@ def _read_own_key(fqdn: str, words: str) -> Flow[SecretKey]:
 
 
 def _read_document(asked: Mapping[str, Any]) -> IdentityDocument:
-    document = decode_message(b64decode(asked["document"]))
+    return read_payload(asked["document"])
+
+
+def read_payload(text: str) -> IdentityDocument:
+    """Return the identity document in a payload, which is in base64."""
+    document = decode_message(b64decode(text))
     assert isinstance(document, IdentityDocument)
     return document
 
@@ -170,10 +175,12 @@ def new_words() -> str:
     return render_words(secrets.token_bytes(KEY_BYTES))
 
 
-_CONTROLLER_LABEL: Final = "server"
+CONTROLLER_LABEL: Final = "server"
+"""What a document calls the controller that a node keeps."""
 
 
-def _ask_challenge(key: SecretKey) -> Flow[dict[str, Any]]:
+def ask_challenge(key: SecretKey) -> Flow[dict[str, Any]]:
+    """Ask for a challenge that a first key is to sign, with the key that the node would keep as controller."""
     answer: dict[str, Any] = (yield from ask("POST", "/identities/challenges", body={"key": key.public.hex()})).json()
     return answer
 

@@ -1,7 +1,7 @@
 """What a node returns, as frozen typed values; each `read_...` makes one from the JSON of a response."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 JsonFields = Mapping[str, Any]
@@ -129,6 +129,37 @@ class Export:
 
 def read_export(data: Mapping[str, Any]) -> Export:
     return Export(**{name: data[name] for name in Export.__slots__})
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An identity that is on its way to a node."""
+
+    id: str
+    identity: str
+    fqdn: str
+    """The name that it takes there."""
+    endpoint: str
+    state: Literal["asked", "fetching", "arriving", "committing", "here"]
+    controller: str
+    received: int
+    """How many bytes of the file have come, `size` in all."""
+    size: int | None
+    friends: Sequence[Mapping[str, Any]]
+    """Who is asked, each with `fqdn`, `state`, `entries` and `reason`."""
+    code: str | None
+    """What keeps it from going on."""
+    reason: str | None
+    is_finished: bool
+    next: Mapping[str, Any] | None
+    document: str | None
+    first_document: str | None
+    ends: Sequence[Mapping[str, Any]] | None
+    token: str = field(repr=False)
+
+
+def read_arrival(data: Mapping[str, Any]) -> Arrival:
+    return Arrival(**{name: data[name] for name in Arrival.__slots__})
 
 
 @dataclass(frozen=True, slots=True)

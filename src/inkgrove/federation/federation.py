@@ -9,6 +9,7 @@ from inkgrove.federation.peers.discovery import Discovery
 from inkgrove.federation.peers.limits import Quotas
 from inkgrove.federation.peers.senders import RequestAuthenticator
 from inkgrove.federation.peers.transport import HttpTransport
+from inkgrove.federation.replication.arrivals import ArrivalWorker
 from inkgrove.federation.replication.intake import ArchiveImporter
 from inkgrove.federation.replication.recovery import Recovery
 from inkgrove.federation.replication.sync import Replicator
@@ -24,7 +25,7 @@ log = structlog.get_logger("inkgrove.federation")
 
 
 class Federation:
-    """Discovery, authentication, outbox, replicator, recovery, closer and blob fetcher of a node, on one event loop."""
+    """Discovery, authentication and all workers that deal with other nodes, on one event loop."""
 
     def __init__(self, node: Node, importer: ArchiveImporter | None = None) -> None:
         """`importer` imports very many entries of a peer as an archive; without one they come in batches."""
@@ -37,11 +38,12 @@ class Federation:
         self.replicator = Replicator(node, self.transport, self.discovery, importer=importer)
         self.recovery = Recovery(node, self.transport, self.discovery)
         self.closer = AccountCloser(node)
+        self.arrivals = ArrivalWorker(node, self.transport, self.discovery)
         self.blobs = BlobFetcher(node, self.transport, self.discovery)
         self.answer_quotas = Quotas(node.settings.peer_answer_bytes_per_minute, node.clock)
 
     async def run(self) -> None:
-        """Deliver, replicate, recover and close accounts until cancelled, while no other process of this home does."""
+        """Deliver, replicate, recover, close accounts, take newcomers in; until cancelled, in one process of a home."""
         while True:
             try:
                 await self._run()
@@ -59,6 +61,7 @@ class Federation:
                 tasks.create_task(self.replicator.run())
                 tasks.create_task(self.recovery.run())
                 tasks.create_task(self.closer.run())
+                tasks.create_task(self.arrivals.run())
 
     async def close(self) -> None:
         """Close what is open to other nodes."""

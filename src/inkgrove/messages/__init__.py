@@ -42,7 +42,15 @@ from inkgrove.messages.delivery import (
     open_parcel,
     read_end,
 )
-from inkgrove.messages.identity import FurtherKey, IdentityDocument, IdentityMessage, KeyOf, RevokedLog, adoption_claim
+from inkgrove.messages.identity import (
+    FurtherKey,
+    IdentityDocument,
+    IdentityMessage,
+    KeyOf,
+    RevokedLog,
+    adoption_claim,
+    mandate_claim,
+)
 from inkgrove.messages.ids import InstanceRef, SchemaId, SchemaVersion, parse_schema_id
 from inkgrove.messages.instance import Access, AccessMode, Create, Delete, InstanceMessage, Update
 from inkgrove.messages.json_values import access_from_json, access_to_json, value_to_json
@@ -82,6 +90,7 @@ from inkgrove.messages.proof import (
 from inkgrove.messages.replication import (
     MAX_LOGS,
     MAX_RANGES,
+    MAX_RELATIONS,
     MAX_REPLICATION_BYTES,
     MAX_REPLICATION_ENTRIES,
     REPLICATION_FORMAT,
@@ -91,14 +100,18 @@ from inkgrove.messages.replication import (
     Heights,
     LogHeight,
     ReplicatedEntry,
+    ToldRelation,
+    ToldRelations,
     Want,
     decode_ask_heights,
     decode_entries,
     decode_heights,
+    decode_told_relations,
     decode_wants,
     encode_ask_heights,
     encode_entries,
     encode_heights,
+    encode_told_relations,
     encode_wants,
 )
 from inkgrove.messages.schema import FieldChange, SchemaMessage, SchemaMeta, SchemaMigration, SchemaRevert
@@ -113,6 +126,7 @@ __all__ = [
     "MAX_PARCELS",
     "MAX_PARCEL_RECIPIENTS",
     "MAX_RANGES",
+    "MAX_RELATIONS",
     "MAX_REPLICATION_BYTES",
     "MAX_REPLICATION_ENTRIES",
     "MEANINGS",
@@ -168,6 +182,8 @@ __all__ = [
     "SchemaVersion",
     "SignedDocument",
     "Timestamp",
+    "ToldRelation",
+    "ToldRelations",
     "Unset",
     "Update",
     "Want",
@@ -187,6 +203,7 @@ __all__ = [
     "decode_move_answer",
     "decode_move_commit",
     "decode_move_offer",
+    "decode_told_relations",
     "decode_wants",
     "encode_ask_heights",
     "encode_bundle",
@@ -200,11 +217,13 @@ __all__ = [
     "encode_proof",
     "encode_receipts",
     "encode_salted",
+    "encode_told_relations",
     "encode_wants",
     "find_tip",
     "fork_state",
     "is_further_key",
     "judge_document",
+    "mandate_claim",
     "message_from_value",
     "message_to_value",
     "open_parcel",

@@ -72,6 +72,7 @@ IdentityMessage = IdentityDocument | KeyOf
 
 _ADOPTION = b"inkgrove adopt identity v1\0"
 """No entry begins so: the first byte of an entry is its tag, 0 or 1."""
+_MANDATE = b"inkgrove fetch my logs v1\0"
 
 
 def adoption_claim(identity: IdentityId, fqdn: str, endpoint: str, entry: bytes, challenge: str) -> bytes:
@@ -81,6 +82,14 @@ def adoption_claim(identity: IdentityId, fqdn: str, endpoint: str, entry: bytes,
     """
     claimed = (identity.hex(), fqdn, endpoint, sha256(entry).hexdigest(), challenge)
     return _ADOPTION + "\n".join(claimed).encode()
+
+
+def mandate_claim(identity: IdentityId, key: PublicKey, until: int) -> bytes:
+    """The bytes that the first key of an identity signs to let another key fetch all that nodes hold of its logs.
+
+    `until` are seconds since 1970. docs/protocol.md section 8.12.
+    """
+    return _MANDATE + "\n".join((identity.hex(), key.hex(), str(until))).encode()
 
 
 _IDENTITY_NEEDS = frozenset({"kind", "fqdn", "endpoint"})

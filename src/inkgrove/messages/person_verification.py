@@ -49,6 +49,8 @@ class RunFacts:
     later: tuple[tuple[int, bytes, int], ...]
     """Entries that later records link to: sequence number, hash, and the last one that does."""
     is_ended: bool
+    payload_bytes: int
+    """How many bytes of payloads come with them."""
 
 
 def digest_record(body: bytes) -> bytes:
@@ -100,6 +102,7 @@ def check_entries(body: bytes, log: LogHeader, place: int = 0) -> RunFacts:
         tuple(claims),
         tuple(later),
         previous.entry.is_end_of_log,
+        sum(len(payload or b"") for _, payload in items),
     )
 
 

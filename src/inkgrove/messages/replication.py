@@ -1,4 +1,5 @@
-"""The questions and answers of replication: heights of logs, then the entries that a node lacks.
+"""The questions and answers of replication: heights of logs, then the entries that a node lacks;
+and, for who comes from elsewhere, their relations.
 
 docs/protocol.md section 8. All are CBOR, bounded in number and size. Only the form is checked here, with
 `parcel.bad-replication` as the error; entries prove themselves.
@@ -6,13 +7,13 @@ docs/protocol.md section 8. All are CBOR, bounded in number and size. Only the f
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from inkgrove.core import KEY_BYTES, PublicKey
+from inkgrove.core import KEY_BYTES, IdentityId, PublicKey
 from inkgrove.core.errors import InkgroveError, ParcelError
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages import cbor
-from inkgrove.messages.value_readers import EntryPair, read_entry_pair, write_entry_pairs
+from inkgrove.messages.value_readers import EntryPair, read_entry_pair, read_host, write_entry_pairs
 
 REPLICATION_FORMAT: Final = "inkgrove replication 1"
 REPLICATION_MEDIA_TYPE: Final = "application/vnd.inkgrove.replication+cbor"
@@ -23,7 +24,10 @@ MAX_RANGES: Final = 4_000
 MAX_REPLICATION_ENTRIES: Final = 5_000
 MAX_REPLICATION_BYTES: Final = 6 * 1024 * 1024
 """How large an answer gets; a single entry with its payload may be larger than what is left."""
+MAX_RELATIONS: Final = 1_000
+"""How many relations one answer lists."""
 MAX_POSITION: Final = 200
+_IDENTITY_BYTES: Final = 32
 _MAX_ENTRY_BYTES: Final = 400
 """No entry is as long: three hashes, a key, a signature and a few numbers."""
 
@@ -80,6 +84,28 @@ class Entries:
     entries: Sequence[ReplicatedEntry]
     next: tuple[int, int] | None
     """The number of the want, and the sequence number in its log after which there is more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldRelation:
+    """A relation of who asks with somebody who lives on the node that is asked."""
+
+    identity: IdentityId
+    """Of the other one."""
+    fqdn: str
+    side: Literal["followers", "following"]
+    """Whether the other one follows who asks, or is followed by them."""
+    state: Literal["accepted", "requested"]
+    changed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToldRelations:
+    """A page of the relations of who asks with people of the node that is asked."""
+
+    relations: Sequence[ToldRelation]
+    next: str | None
+    """The `since` of the question for the next page."""
 
 
 # Questions
@@ -188,6 +214,34 @@ def _decode(body: bytes, keys: set[str]) -> dict[str, Any]:
     if type(value) is not dict or value.keys() != keys or value["form"] != REPLICATION_FORMAT:
         raise ParcelError("parcel.bad-replication", f"the bytes are not of the form {REPLICATION_FORMAT!r}")
     return value
+
+
+def encode_told_relations(answer: ToldRelations) -> bytes:
+    """Encode the answer to a request for one's own relations."""
+    told: list[cbor.Value] = [
+        [bytes(item.identity), item.fqdn, item.side, item.state, item.changed] for item in answer.relations
+    ]
+    return cbor.encode({"form": REPLICATION_FORMAT, "relations": told, "next": answer.next})
+
+
+def decode_told_relations(body: bytes) -> ToldRelations:
+    """Decode the answer to a request for one's own relations."""
+    value = _decode(body, {"form", "relations", "next"})
+    following = value["next"]
+    if following is not None and (type(following) is not str or len(following) > MAX_POSITION):
+        raise ParcelError("parcel.bad-replication", "the place of the next page is a short text")
+    return ToldRelations(
+        [_read_relation(item) for item in _list(value["relations"], MAX_RELATIONS, "relations")], following
+    )
+
+
+def _read_relation(value: Any) -> ToldRelation:
+    identity, fqdn, side, state, changed = _tuple(value, 5)
+    if type(identity) is not bytes or len(identity) != _IDENTITY_BYTES:
+        raise ParcelError("parcel.bad-replication", f"an identity is a byte string of {_IDENTITY_BYTES} bytes")
+    if side not in ("followers", "following") or state not in ("accepted", "requested"):
+        raise ParcelError("parcel.bad-replication", "a relation has a side or a state that is not known")
+    return ToldRelation(IdentityId(identity), read_host(fqdn, "fqdn"), side, state, _integer(changed))
 
 
 def _list(value: Any, most: int, what: str) -> list[Any]:

@@ -12,6 +12,7 @@ InkgroveError
 ├── ViewError        view.*      views and instances to be read
 ├── BlobError        blob.*      content that instances refer to
 ├── ExportError      export.*    exports of all that somebody has here
+├── ArrivalError     arrival.*   identities that come here from another node
 ├── RequestError     request.*   the form of an HTTP request
 ├── QuotaError       quota.*     how much an identity may store
 ├── StorageError     storage.*   the disk of a node
@@ -564,6 +565,67 @@ class ExportError(InkgroveError):
             "A passphrase was given, but the node does not keep the first key: there is no secret to put into the "
             "file.",
             "Ask without a passphrase; keep your first key where you have it.",
+        ),
+    )
+
+
+class ArrivalError(InkgroveError):
+    """Identities that come here from another node."""
+
+    codes = (
+        ErrorCode(
+            "arrival.unknown",
+            404,
+            "No arrival with this id is under way, or the token is that of another one; it may have been given up.",
+            "Begin again with the words: what has come already is not lost while the file is the same.",
+        ),
+        ErrorCode(
+            "arrival.lives-here",
+            409,
+            "The identity lives on this node already: there is nothing to bring.",
+            "Sign in, or set a new password with the words (`POST /identities/recover`).",
+        ),
+        ErrorCode(
+            "arrival.under-way",
+            409,
+            "The identity is on its way here already.",
+            "Look at that arrival, or begin again with the words, which replaces it.",
+        ),
+        ErrorCode(
+            "arrival.too-many",
+            503,
+            "As many identities as the node lets in at a time are on their way here.",
+            "Try again later, or ask the operator.",
+        ),
+        ErrorCode(
+            "arrival.too-large",
+            413,
+            "The file is larger than this node takes, or a blob in it is.",
+            "Ask the operator, or choose another node.",
+        ),
+        ErrorCode(
+            "arrival.wrong-part",
+            409,
+            "The part of the file does not begin where the last one ended.",
+            "Go on with the byte that `received` names.",
+        ),
+        ErrorCode(
+            "arrival.not-ready",
+            409,
+            "The arrival is in another state: not everything has come, or the identity lives here already.",
+            "Look at it (`GET /identities/arrivals/{id}`) until it is `committing`.",
+        ),
+        ErrorCode(
+            "arrival.nobody-knows",
+            409,
+            "Nobody who was asked holds anything of the identity.",
+            "Check that these are the right words, name other friends, or bring the file.",
+        ),
+        ErrorCode(
+            "arrival.nobody-answered",
+            409,
+            "None of the friends has answered yet.",
+            "Check their names; they are asked again and again until the arrival is given up.",
         ),
     )
 

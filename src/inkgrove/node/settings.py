@@ -184,6 +184,17 @@ class NodeSettings:
     export_seconds: int = field(
         default=7 * 86_400, metadata={"about": "How long the file of an export can be downloaded."}
     )
+    arrival_bytes: int = field(
+        default=16 * 1024 * 1024 * 1024,
+        metadata={"about": "The largest file that somebody may bring who moves here; 0: nobody brings one."},
+    )
+    arrival_seconds: int = field(
+        default=7 * 86_400,
+        metadata={"about": "How long somebody who moves here has, without doing anything, before it is given up."},
+    )
+    arrivals_at_once: int = field(
+        default=20, metadata={"about": "How many people may be on their way here at the same time."}
+    )
     workers: int = field(default=1, metadata={"about": "How many processes serve."})
     shutdown_seconds: int = field(
         default=30, metadata={"about": "How long requests that are under way may take to finish when the node stops."}

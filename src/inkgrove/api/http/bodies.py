@@ -1,6 +1,7 @@
 """Reads bodies within limits of size, time and form, before any route sees them."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from inkgrove.node.identity import network_of
 from inkgrove.node.settings import NodeSettings
 
 BLOBS: Final = "/blobs"
+_FILE: Final = re.compile("/identities/arrivals/[^/]+/file")
 _FROM_NODES: Final = "/federation/"
 _MIB: Final = 1024 * 1024
 _OF_NODES: Final = 4096
@@ -49,10 +51,11 @@ _PARSERS: Final = ThreadPoolExecutor(1, "parsing")
 class BodyLimits:
     """Middleware: refuses bodies that are too large, too slow or, if they are JSON and no blob, not strict.
 
-    More than 64 KiB is read only for those whom `admit` does not refuse. Blobs are none of this, as they are not kept
-    in memory, and their route asks for a token itself; requests of other nodes neither, whose signature is over the
-    body: these are small but for deliveries, and JSON is not read where no route takes it. What is in memory at a time
-    is bounded for those who are admitted and, apart from them, for other nodes, and for each network.
+    More than 64 KiB is read only for those whom `admit` does not refuse. Blobs, and parts of the file of somebody who
+    comes here, are none of this, as they are not kept in memory, and their routes ask for a token themselves; requests
+    of other nodes neither, whose signature is over the body: these are small but for deliveries, and JSON is not read
+    where no route takes it. What is in memory at a time is bounded for those who are admitted and, apart from them, for
+    other nodes, and for each network.
     """
 
     def __init__(self, app: ASGIApp, settings: NodeSettings, admit: Callable[[Scope], Awaitable[None]]) -> None:
@@ -103,8 +106,8 @@ class BodyLimits:
         body = _Body(receive, self._limit(path), self._settings.body_seconds)
         if length is not None and int(length) > body.limit.size:
             raise body.limit.error()
-        # A blob is bytes, whatever they are called: they are neither looked into nor collected.
-        if path == BLOBS:
+        # A blob is bytes, whatever they are called: they are neither looked into nor collected. So are parts of files.
+        if path == BLOBS or _FILE.fullmatch(path) is not None:
             return body.receive
         scope[_BODY] = body
         body.memory = self._of_nodes if is_from_node else self._of_admitted

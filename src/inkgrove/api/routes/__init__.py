@@ -7,6 +7,7 @@ one use case of `inkgrove.node` or `inkgrove.federation` and makes JSON of what 
 
 from inkgrove.api.routes import (
     account,
+    arrivals,
     blobs,
     changes,
     entries,
@@ -30,6 +31,7 @@ from inkgrove.api.routes.request_box import named_instance, sender_of, show_requ
 ROUTERS = (
     identities.router,
     account.router,
+    arrivals.router,
     relations.router,
     schemas.router,
     instance_writes.router,

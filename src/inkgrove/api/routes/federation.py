@@ -26,10 +26,12 @@ from inkgrove.federation.replication import (
     HEIGHTS_PATH,
     OWN_ENTRIES_PATH,
     OWN_HEIGHTS_PATH,
+    OWN_RELATIONS_PATH,
     answer_entries,
     answer_heights,
     answer_own_entries,
     answer_own_heights,
+    answer_own_relations,
 )
 from inkgrove.federation.replication import server as fork_proofs
 from inkgrove.federation.sharing import fetching as blobs
@@ -41,6 +43,7 @@ from inkgrove.messages import (
     delivery,
     encode_entries,
     encode_heights,
+    encode_told_relations,
 )
 from inkgrove.node.blobs import find_blob
 from inkgrove.node.identity import Caller, count_fork_proof
@@ -253,6 +256,22 @@ def _own_entries(node: Node, owner: LogOwner, body: bytes) -> Response:
     return Response(
         encode_entries(answer_own_entries(node, owner, decode_wants(body))), media_type=REPLICATION_MEDIA_TYPE
     )
+
+
+@router.post(
+    OWN_RELATIONS_PATH,
+    **_cbor("Relations of who asks with people of this node", REPLICATION_MEDIA_TYPE, "parcel.bad-replication"),
+)
+async def tell_owner_of_relations(request: Request) -> Response:
+    """List whom of the people here an identity follows and who follows it, to who proves its first key."""
+    body = await request.body()
+    owner = await _admit_owner(request, body)
+    return await make_large(request, _own_relations, get_node(request), owner, body)
+
+
+def _own_relations(node: Node, owner: LogOwner, body: bytes) -> Response:
+    told = answer_own_relations(node, owner, decode_ask_heights(body).since)
+    return Response(encode_told_relations(told), media_type=REPLICATION_MEDIA_TYPE)
 
 
 # Fork proofs

@@ -101,13 +101,15 @@ class ChallengeDocument(BaseModel):
     """What the key signs to prove itself, and until when that counts.
 
     `controller` is a key that the node would keep: a document may name it and list it, and the node then speaks for the
-    identity with it. With `lives_at`, or if the identity is hosted here, also where log 0 goes on, and the payload of
-    the document in effect, in base64.
+    identity with it. `endpoint` is where this node is reached; `{fqdn}` in it stands for the name that is taken. With
+    `lives_at`, or if the identity is hosted here, also where log 0 goes on, and the payload of the document in effect,
+    in base64.
     """
 
     challenge: str
     expires: str
     controller: str
+    endpoint: str
     next: LogEndDocument | None = None
     document: str | None = None
 
@@ -289,7 +291,7 @@ class DiscoveryDocument(BaseModel):
     schema_: Annotated[SchemaIdDocument | None, Field(alias="schema")] = None
 
 
-def _render(identity: identities.IdentityRecord) -> dict[str, Any]:
+def render_identity(identity: identities.IdentityRecord) -> dict[str, Any]:
     document = identity.document
     return {
         "id": identity.id.hex(),
@@ -307,18 +309,18 @@ def _render(identity: identities.IdentityRecord) -> dict[str, Any]:
 
 
 def _render_key(item: FurtherKey, state: KeyState) -> dict[str, Any]:
-    ends = None if item.revoked is None else [_render_end(end) for end in item.revoked]
+    ends = None if item.revoked is None else [render_end(end) for end in item.revoked]
     return {"key": item.key.hex(), "state": state.value, "label": item.label, "revoked": ends}
 
 
-def _render_end(end: RevokedLog) -> tuple[int, int] | tuple[int, int, str]:
+def render_end(end: RevokedLog) -> tuple[int, int] | tuple[int, int, str]:
     return (end.log_id, end.last) if end.hash is None else (end.log_id, end.last, end.hash.hex())
 
 
 _OWN = ("auth.required", "auth.not-allowed")
 
 
-_NAMES = (
+NAME_CODES = (
     "identity.exists",
     "identity.bad-name",
     "identity.foreign-name",
@@ -330,7 +332,7 @@ _NAMES = (
 )
 
 
-async def _leads_here(request: Request, node: Node, fqdn: str, identity: IdentityId | None) -> bool:
+async def leads_here(request: Request, node: Node, fqdn: str, identity: IdentityId | None) -> bool:
     """Whether the world leads to this node under a name that is taken only then; False for every other name."""
     plain = identities.parse_fqdn(fqdn)
     if not await run_in_threadpool(must_lead_here, node, plain, identity):
@@ -366,6 +368,7 @@ async def make_challenge(
         "challenge": made.text,
         "expires": str(Timestamp(made.expires)),
         "controller": made.controller.hex(),
+        "endpoint": node.settings.endpoint,
     }
     if body.lives_at is not None:
         if node.settings.registration != "open":
@@ -387,7 +390,7 @@ def _render_log_end(place: NextEntry, document: IdentityDocument) -> dict[str, A
     response_model=HostedIdentityDocument,
     responses=responses(
         *_OWN,
-        *_NAMES,
+        *NAME_CODES,
         "identity.weak-password",
         "identity.unproved",
         "identity.unknown-controller",
@@ -408,7 +411,7 @@ async def create_identity(
         await run_in_threadpool(count_identity, node, address)
     if body.signed is not None:
         return await _adopt(request, node, address, body, body.signed.read())
-    leads_here = await _leads_here(request, node, body.fqdn, None)
+    is_led_here = await leads_here(request, node, body.fqdn, None)
     register = partial(
         identities.register_identity,
         node,
@@ -416,9 +419,9 @@ async def create_identity(
         body.password,
         name=body.name,
         profile=body.profile,
-        leads_here=leads_here,
+        leads_here=is_led_here,
     )
-    return _render(await PASSWORDS.run(address, register))
+    return render_identity(await PASSWORDS.run(address, register))
 
 
 async def _adopt(
@@ -433,7 +436,7 @@ async def _adopt(
             await discovery.store_from(entry.author, body.lives_at)
     else:
         await discovery.refresh(entry.author)
-    leads_here = await _leads_here(request, node, body.fqdn, identity_of(entry.author))
+    is_led_here = await leads_here(request, node, body.fqdn, identity_of(entry.author))
     adopt = partial(
         identities.adopt_proved,
         node,
@@ -442,16 +445,16 @@ async def _adopt(
         entry,
         document,
         controller=controller,
-        leads_here=leads_here,
+        leads_here=is_led_here,
     )
-    return _render(await PASSWORDS.run(address, adopt))
+    return render_identity(await PASSWORDS.run(address, adopt))
 
 
 @router.post(
     "/identities/recover",
     response_model=HostedIdentityDocument,
     responses=responses(
-        *_NAMES,
+        *NAME_CODES,
         "identity.unknown",
         "identity.unproved",
         "identity.unknown-controller",
@@ -468,21 +471,21 @@ async def recover_identity(
     """Get back in with the first key: set a new password, and with a signed document take the controller away."""
     await run_in_threadpool(count_identity, node, address)
     signed = None if body.signed is None else body.signed.read()
-    leads_here = False
+    is_led_here = False
     if signed is not None:
         wanted = identities.read_document(signed).fqdn
         known = await run_in_threadpool(identities.show_identity, node, body.fqdn)
-        leads_here = await _leads_here(request, node, wanted, known.id)
+        is_led_here = await leads_here(request, node, wanted, known.id)
     recover = partial(
-        words.recover_identity, node, body.fqdn, body.password, body.proof.read(), signed, leads_here=leads_here
+        words.recover_identity, node, body.fqdn, body.password, body.proof.read(), signed, leads_here=is_led_here
     )
-    return _render(await PASSWORDS.run(address, recover))
+    return render_identity(await PASSWORDS.run(address, recover))
 
 
 @router.get("/identities/{name}", response_model=HostedIdentityDocument, responses=responses("identity.unknown"))
 def show_identity(node: NodeDependency, name: str) -> dict[str, Any]:
     """The document of a hosted identity, by name or id."""
-    return _render(identities.show_identity(node, identities.parse_identity_name(name)))
+    return render_identity(identities.show_identity(node, identities.parse_identity_name(name)))
 
 
 @router.get("/me", response_model=MeDocument, responses=responses("auth.required"))
@@ -491,13 +494,13 @@ def show_me(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
     if caller.identity is None:
         raise errors.SignInRequired("sign in first: POST /sessions with name and password")
     scopes = None if caller.grant is None else sorted(map(str, caller.scopes))
-    return {**_render(identities.show_identity(node, caller.identity)), "scopes": scopes}
+    return {**render_identity(identities.show_identity(node, caller.identity)), "scopes": scopes}
 
 
 @router.patch(
     "/me",
     response_model=HostedIdentityDocument,
-    responses=responses(*_OWN, *_NAMES, "identity.too-many-names", "log.stale", "identity.no-key-here"),
+    responses=responses(*_OWN, *NAME_CODES, "identity.too-many-names", "log.stale", "identity.no-key-here"),
 )
 async def change_me(
     request: Request,
@@ -511,10 +514,10 @@ async def change_me(
     if body.signed is not None:
         signed = body.signed.read()
         wanted = identities.read_document(signed).fqdn
-        leads_here = await _leads_here(request, node, wanted, identity)
-        replace = partial(identities.replace_document, node, identity, signed, leads_here=leads_here)
-        return _render(await DOCUMENTS.run(address, replace))
-    leads_here = body.fqdn is not None and await _leads_here(request, node, body.fqdn, identity)
+        is_led_here = await leads_here(request, node, wanted, identity)
+        replace = partial(identities.replace_document, node, identity, signed, leads_here=is_led_here)
+        return render_identity(await DOCUMENTS.run(address, replace))
+    is_led_here = body.fqdn is not None and await leads_here(request, node, body.fqdn, identity)
     change = partial(
         identities.change_identity,
         node,
@@ -522,9 +525,9 @@ async def change_me(
         fqdn=UNSET if body.fqdn is None else body.fqdn,
         name=body.name if "name" in body.model_fields_set else UNSET,
         profile=(body.profile or {}) if "profile" in body.model_fields_set else UNSET,
-        leads_here=leads_here,
+        leads_here=is_led_here,
     )
-    return _render(await DOCUMENTS.run(address, change))
+    return render_identity(await DOCUMENTS.run(address, change))
 
 
 @router.post(
@@ -538,7 +541,7 @@ async def add_key(
 ) -> dict[str, Any]:
     """Let a further key count: entry 1 of its log 0, `key-of`, which it signed itself."""
     identity, signed, label = caller.require_identity(), body.read(), clean_label(body.label or "") or None
-    return _render(await DOCUMENTS.run(address, identities.add_key, node, identity, signed, label))
+    return render_identity(await DOCUMENTS.run(address, identities.add_key, node, identity, signed, label))
 
 
 @router.delete(
@@ -551,7 +554,7 @@ async def revoke_key(
 ) -> dict[str, Any]:
     """Revoke a further key; what is held of its logs now still counts, and is pinned by the hashes of its ends."""
     identity, revoked = caller.require_identity(), parse_public_key(key)
-    return _render(await DOCUMENTS.run(address, identities.revoke_key, node, identity, revoked))
+    return render_identity(await DOCUMENTS.run(address, identities.revoke_key, node, identity, revoked))
 
 
 class EndsDocument(BaseModel):
@@ -566,7 +569,7 @@ class EndsDocument(BaseModel):
 def show_ends(node: NodeDependency, caller: CallerDependency, key: str) -> dict[str, Any]:
     """What a document that revokes this key would list: how far its logs go here."""
     ends = identities.show_ends(node, caller.require_identity(), parse_public_key(key))
-    return {"ends": [_render_end(end) for end in ends]}
+    return {"ends": [render_end(end) for end in ends]}
 
 
 _WORDS = (*_OWN, "identity.no-key-here", "auth.bad-password", "auth.too-many-attempts", "auth.busy")
@@ -593,7 +596,7 @@ async def confirm_words(
     """Forget the first key, whose words are written down: from now on the node speaks by a controller."""
     identity = caller.require_identity()
     await PASSWORDS.run(address, sessions.check_own_password, node, identity, body.password, address)
-    return _render(await run_in_threadpool(words.confirm_words, node, identity, body.words))
+    return render_identity(await run_in_threadpool(words.confirm_words, node, identity, body.words))
 
 
 @router.post(

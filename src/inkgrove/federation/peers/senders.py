@@ -3,12 +3,14 @@
 The key comes from discovery, never from the request: that only names somebody, who is then looked up.
 """
 
+import re
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from inkgrove.core import IdentityId, PublicKey, identity_of
+from inkgrove.core import IdentityId, PublicKey, identity_of, verify_signature
+from inkgrove.core.errors import BadSignature
 from inkgrove.federation.errors import (
     AnswerTooLarge,
     BadAnswer,
@@ -25,6 +27,7 @@ from inkgrove.federation.peers.limits import LookupQuota, SenderQuotas
 from inkgrove.federation.peers.signed_requests import SignatureInput, check_signature, check_times, read_signature
 from inkgrove.federation.peers.transport import Headers, PeerRequest, parse_url
 from inkgrove.federation.peers.well_known import serves_authority
+from inkgrove.messages import mandate_claim
 from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import RemoteIdentity, is_any_held, use_nonce
@@ -42,8 +45,18 @@ class LogOwner:
 _KEY_SECONDS: Final = 30
 """How old a key must at least be before a signature that does not fit makes this node ask for it again."""
 
+MANDATE_HEADER: Final = "inkgrove-mandate"
+"""The header with which a key asks for the logs of an identity in the name of its first key."""
+MANDATE_SECONDS: Final = 31 * 86_400
+"""How long a mandate may still last at most."""
+_MANDATE: Final = re.compile("([0-9a-f]{64}) ([0-9]{1,12}) ([0-9a-f]{128})")
+
 _NO_WORD: Final = (PeerUnreachable, PeerTimeout, ForbiddenAddress, Redirected, AnswerTooLarge, BadAnswer)
 """Errors that prove nothing about an identity: a proxy before its node may answer so for a moment."""
+
+
+def _unproved(text: str) -> FederationError:
+    return FederationError("federation.sender-unproved", text)
 
 
 class RequestAuthenticator:
@@ -83,7 +96,8 @@ class RequestAuthenticator:
     async def authenticate_owner(self, request: PeerRequest, address: str = "") -> LogOwner:
         """Return whose logs the sender of this request may have; raises a `FederationError`.
 
-        It is signed by an author's own key, or by the node of an identity.
+        It is signed by an author's own key, by one with a mandate of a first key, or by the node of an identity. The
+        first key of an identity, and whoever has its mandate, may have the logs of all its keys.
         """
         found = read_signature(request, may_be_author=True)
         author = found.author
@@ -95,7 +109,10 @@ class RequestAuthenticator:
         await self._check_fresh_and_for_us(request, found)
         check_signature(request, found, author)
         self._sent.charge(author, found.sender, len(request.body))
-        owner = LogOwner(identity_of(author), frozenset({author}))
+        first_key = self._read_mandate(request, author)
+        identity = identity_of(first_key)
+        keys = await self._run_blocking(lambda: self._node.database.read(lambda c: keys_of(c, identity)))
+        owner = LogOwner(identity, frozenset({first_key, *keys}))
         # Keys cost nothing: nothing is written for those of which nothing is here.
         is_held = await self._run_blocking(
             lambda: self._node.database.read(lambda c: is_any_held(c, owner.authors, owner.identity))
@@ -112,6 +129,27 @@ class RequestAuthenticator:
         check_signature(request, found, node_key)
         self._sent.charge(node_key, found.sender, len(request.body))
         await self._use_nonce(found)
+
+    def _read_mandate(self, request: PeerRequest, author: PublicKey) -> PublicKey:
+        """Return the first key that lets the author of a request fetch its logs; the author itself without a mandate.
+
+        Raises `federation.sender-unproved` for a mandate that does not hold, or not at this time.
+        """
+        given = request.header(MANDATE_HEADER)
+        if given is None:
+            return author
+        match = _MANDATE.fullmatch(given)
+        if match is None:
+            raise _unproved("the mandate has another form than KEY UNTIL SIGNATURE")
+        first_key, until = PublicKey.fromhex(match.group(1)), int(match.group(2))
+        if not 0 < until - self._node.clock() // 1_000_000 <= MANDATE_SECONDS:
+            raise _unproved(f"the mandate is over, or lasts longer than {MANDATE_SECONDS:,} seconds: check the clocks")
+        try:
+            claim = mandate_claim(identity_of(first_key), author, until)
+            verify_signature(first_key, claim, bytes.fromhex(match.group(3)))
+        except BadSignature as err:
+            raise _unproved("the mandate is not signed by the first key") from err
+        return first_key
 
     def charge(self, sender: RemoteIdentity, address: str, size: int) -> None:
         """Charge a sender for work, counted as bytes, before it is done; raises `QuotaUsedUp`."""

@@ -1,10 +1,12 @@
 """Replication: copying the offered logs of peers, whole or in parts (docs/protocol.md section 8).
 
 `sync` asks peers and the nodes of schema authors for what is lacking here, `client` puts the questions, `intake`
-verifies and stores the answers, `server` answers the questions of others, and `recovery` fetches our own entries back
-after a restore. Entries come in only verified; what goes out is what the public index offers.
+verifies and stores the answers, `server` answers the questions of others, `recovery` fetches our own entries back
+after a restore, and `arrivals` goes on with identities that come here from elsewhere. Entries come in only verified;
+what goes out is what the public index offers.
 """
 
+from inkgrove.federation.replication.arrivals import ArrivalWorker
 from inkgrove.federation.replication.client import fetch_entries, in_questions
 from inkgrove.federation.replication.intake import (
     ArchiveImporter,
@@ -20,10 +22,12 @@ from inkgrove.federation.replication.server import (
     HEIGHTS_PATH,
     OWN_ENTRIES_PATH,
     OWN_HEIGHTS_PATH,
+    OWN_RELATIONS_PATH,
     answer_entries,
     answer_heights,
     answer_own_entries,
     answer_own_heights,
+    answer_own_relations,
     catch_up,
     take_fork_proof,
 )
@@ -37,7 +41,9 @@ __all__ = [
     "NO_NAME",
     "OWN_ENTRIES_PATH",
     "OWN_HEIGHTS_PATH",
+    "OWN_RELATIONS_PATH",
     "ArchiveImporter",
+    "ArrivalWorker",
     "BulkIntake",
     "ImportedArchive",
     "IntakeCounts",
@@ -49,6 +55,7 @@ __all__ = [
     "answer_heights",
     "answer_own_entries",
     "answer_own_heights",
+    "answer_own_relations",
     "catch_up",
     "check_response",
     "fetch_entries",

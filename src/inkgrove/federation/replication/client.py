@@ -74,11 +74,11 @@ class PeerSource:
 
     async def heights(self, question: AskHeights) -> Heights:
         """Ask for a page of the logs that have changed; raises a `FederationError`."""
-        return _read(decode_heights, await self._ask(self.heights_path, encode_ask_heights(question)))
+        return read_answer(decode_heights, await self._ask(self.heights_path, encode_ask_heights(question)))
 
     async def entries(self, wants: Sequence[Want]) -> Entries:
         """Ask for as much of what is wanted as fits into an answer; raises a `FederationError`."""
-        return _read(decode_entries, await self._ask(self.entries_path, encode_wants(wants)))
+        return read_answer(decode_entries, await self._ask(self.entries_path, encode_wants(wants)))
 
     def _signed(self, path: str, body: bytes) -> PeerRequest:
         sender = choose_sender_name(self._node)
@@ -103,7 +103,8 @@ class PeerSource:
         return answer.body
 
 
-def _read(decode: Callable[[bytes], _Read], body: bytes) -> _Read:
+def read_answer(decode: Callable[[bytes], _Read], body: bytes) -> _Read:
+    """Decode the answer of another node; raises `BadAnswer`."""
     try:
         return decode(body)
     except InkgroveError as err:

@@ -8,11 +8,12 @@ database was restored from a backup. Anybody may bring a fork proof, unsigned: i
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from inkgrove.core import ForkProof, check_storable, decode_entry, verify_fork_proof, verify_signed
-from inkgrove.core.errors import InkgroveError
+from inkgrove.core import ForkProof, IdentityId, check_storable, decode_entry, verify_fork_proof, verify_signed
+from inkgrove.core.errors import InkgroveError, ParcelError
 from inkgrove.federation.peers.senders import LogOwner
 from inkgrove.messages import (
     MAX_LOGS,
+    MAX_RELATIONS,
     MAX_REPLICATION_BYTES,
     MAX_REPLICATION_ENTRIES,
     AskHeights,
@@ -20,6 +21,8 @@ from inkgrove.messages import (
     Heights,
     LogHeight,
     ReplicatedEntry,
+    ToldRelation,
+    ToldRelations,
     Want,
     decode_delivery,
 )
@@ -41,11 +44,13 @@ from inkgrove.store.federation import (
     update_public_index,
 )
 from inkgrove.store.logs import LogKey, Offset, find_fork_proof, find_log
+from inkgrove.store.node import Side, living_among, read_relations
 
 HEIGHTS_PATH: Final = "/federation/heights"
 ENTRIES_PATH: Final = "/federation/entries"
 OWN_HEIGHTS_PATH: Final = "/federation/own/heights"
 OWN_ENTRIES_PATH: Final = "/federation/own/entries"
+OWN_RELATIONS_PATH: Final = "/federation/own/relations"
 FORK_PROOFS_PATH: Final = "/federation/forks"
 _MOST_PAGES: Final = 10
 """How many pages of new ingests are indexed before an answer; the rest is answered another time."""
@@ -171,6 +176,29 @@ def answer_own_entries(node: Node, owner: LogOwner, wants: Sequence[Want]) -> En
             return OfferedEntries(some, sum(len(entry) + len(payload or b"") for entry, payload in some), held.next)
 
         return _fill([(number, want) for number, want in enumerate(wants) if want.author in owner.authors], read)
+
+    return node.database.read(work)
+
+
+def answer_own_relations(node: Node, owner: LogOwner, since: str | None) -> ToldRelations:
+    """Return a page of the relations between the owner and people who live here; blocks and refusals are not told."""
+    after: tuple[Side, IdentityId] | None = None
+    if since is not None:
+        side, _, other = since.partition(" ")
+        if side not in ("followers", "following") or len(other) != 64 or not set(other) <= set("0123456789abcdef"):
+            raise ParcelError("parcel.bad-replication", "a position is a text that this node gave out")
+        after = ("followers" if side == "followers" else "following"), IdentityId.fromhex(other)
+
+    def work(connection: Connection) -> ToldRelations:
+        found = read_relations(connection, owner.identity, after=after, limit=MAX_RELATIONS)
+        here = living_among(connection, {item.identity for item in found})
+        told = [
+            ToldRelation(item.identity, item.fqdn, item.side, item.state, item.changed)
+            for item in found
+            if item.identity in here and item.fqdn is not None and item.state in ("accepted", "requested")
+        ]
+        last = found[-1] if len(found) == MAX_RELATIONS else None
+        return ToldRelations(told, None if last is None else f"{last.side} {last.identity.hex()}")
 
     return node.database.read(work)
 

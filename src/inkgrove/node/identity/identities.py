@@ -300,7 +300,7 @@ def adopt_proved(
         take_name(connection, node, hosted.fqdn, hosted.id, leads_here=leads_here)
         check_document(connection, author, document, node.settings.endpoint)
         _host(connection, hosted, None)
-        _append_unless_newest(connection, entry, signed)
+        append_unless_newest(connection, entry, signed)
         take_controller(connection, node, hosted.id, document, controller)
         apply_identity_log(connection, author, is_ours=True)
 
@@ -398,7 +398,7 @@ def _check_lives_here(
     )
 
 
-def _append_unless_newest(connection: Connection, entry: Entry, signed: SignedMessage) -> None:
+def append_unless_newest(connection: Connection, entry: Entry, signed: SignedMessage) -> None:
     """Append the next entry of log 0, unless it is the newest document and came in before by another way."""
     control = find_control(connection, entry.author)
     if control is not None and control.path[0].seq_num == entry.seq_num:
@@ -643,7 +643,7 @@ def replace_document(
         check_document(connection, before.key, document, node.settings.endpoint)
         spend_document(node, connection, identity, document)
         if entry.author == before.key:
-            _append_unless_newest(connection, entry, signed)
+            append_unless_newest(connection, entry, signed)
         else:
             append_signed(connection, signed)
         take_controller(connection, node, identity, document, controller)

@@ -233,6 +233,14 @@ def must_lead_here(node: Node, fqdn: str, identity: IdentityId | None) -> bool:
     return False
 
 
+def require_takeable(node: Node, fqdn: str, identity: IdentityId, *, leads_here: bool) -> None:
+    """Raise if an identity could not take a name now; nothing is taken."""
+    state = node.database.read(lambda connection: _read(connection, fqdn))
+    if state.holder != identity or not _has(state.record, identity):
+        rules = rules_of(node.settings)
+        decide_name(fqdn, identity, state, rules, node.clock(), is_operator=False, leads_here=leads_here)
+
+
 def date_name(node: Node, fqdn: str) -> None:
     """Date a name from now on that was left when no clock was at hand, or a wrong one; before anybody may take it."""
     now = node.clock()

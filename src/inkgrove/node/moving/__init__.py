@@ -1,5 +1,54 @@
-"""Identities that move from one node to another: `departures` is what the old node does (docs/protocol.md 7.10)."""
+"""Identities that move from one node to another (docs/protocol.md section 7.10).
 
+`departures` is what the old node does if it helps. On the new node, `arrivals` has the states of an arrival, and
+`settle`: the one transaction after which the identity lives here. `files` takes the file that a person brings, `told`
+what friends have told of somebody who has the words alone.
+"""
+
+from inkgrove.node.moving.arrivals import (
+    ARRIVAL,
+    ArrivalProgress,
+    begin_arrival,
+    finish_arrival,
+    finish_rows,
+    part_path,
+    read_progress,
+    require_arrival,
+    set_state,
+    settle,
+)
 from inkgrove.node.moving.departures import Departure, Departures, GivenGrant
+from inkgrove.node.moving.files import (
+    PartWriter,
+    file_request,
+    give_up,
+    keep_begun_file,
+    take_in_file,
+    tidy_arrivals,
+)
+from inkgrove.node.moving.told import MOST_TOLD, check_mandate, render_told
 
-__all__ = ["Departure", "Departures", "GivenGrant"]
+__all__ = [
+    "ARRIVAL",
+    "MOST_TOLD",
+    "ArrivalProgress",
+    "Departure",
+    "Departures",
+    "GivenGrant",
+    "PartWriter",
+    "begin_arrival",
+    "check_mandate",
+    "file_request",
+    "finish_arrival",
+    "finish_rows",
+    "give_up",
+    "keep_begun_file",
+    "part_path",
+    "read_progress",
+    "render_told",
+    "require_arrival",
+    "set_state",
+    "settle",
+    "take_in_file",
+    "tidy_arrivals",
+]

@@ -7,7 +7,7 @@ docs/person-file.md has the format.
 from inkgrove.node.person_file.container import FileReader
 from inkgrove.node.person_file.export import WrittenFile, write_person_file
 from inkgrove.node.person_file.jobs import ExportJob, Exports
-from inkgrove.node.person_file.load import ImportedPerson, import_person
+from inkgrove.node.person_file.load import ImportedPerson, import_person, import_rows
 from inkgrove.node.person_file.secret import seal_secret
 from inkgrove.node.person_file.verify import VerifiedPerson, verify_person
 
@@ -19,6 +19,7 @@ __all__ = [
     "VerifiedPerson",
     "WrittenFile",
     "import_person",
+    "import_rows",
     "seal_secret",
     "verify_person",
     "write_person_file",

@@ -6,6 +6,7 @@ in bulk, all others entry by entry as if another node had sent them.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +32,7 @@ from inkgrove.node.identity import IDENTITY_LOG, apply_identity_log
 from inkgrove.node.person_file.container import FileReader
 from inkgrove.node.person_file.hosting import host_with_secret
 from inkgrove.node.person_file.secret import open_secret
-from inkgrove.node.person_file.verify import OnProgress, VerifiedPerson, verify_person
+from inkgrove.node.person_file.verify import OnProgress, VerifiedPerson, kind_of, verify_person
 from inkgrove.node.publishing import HeldInstance, find_held_instance, may_pass_on
 from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
@@ -80,6 +81,8 @@ class ImportedPerson:
     """Entries and copies that do not count here, by code: branches of forks, entries behind a revocation."""
     waiting: Counter[str] = field(default_factory=Counter)
     """Rows that wait until the identity lives here; the file has to be imported again then."""
+    people: list[tuple[IdentityId, str]] = field(default_factory=list)
+    """Others whom rows are about, each with the name under which they can be asked for: a claim, not proved."""
     lives_here: bool = False
     is_hosted_now: bool = False
     """Whether this import has made it live here, with the key from the file."""
@@ -93,12 +96,14 @@ def import_person(
     passphrase: str | None = None,
     allow_older: bool = False,
     chunk: int = CHUNK,
+    admit: Callable[[VerifiedPerson], None] = lambda _verified: None,
     on_progress: OnProgress = lambda _what, _done, _total: None,
 ) -> ImportedPerson:
     """Check a file and take it in; raises a `PersonFileError`, after which nothing has changed, or `storage.low-disk`.
 
     `expected`: whose file it has to be. `passphrase`: opens the first key in the file, with which the identity then
-    lives here. `allow_older`: take in what is lacking although the node holds newer entries.
+    lives here. `allow_older`: take in what is lacking although the node holds newer entries. `admit` is called after
+    everything was checked and before anything is taken in, and raises if the file is too much for this node.
     """
     with FileReader(path) as reader:
         if expected is not None and reader.header.identity != expected:
@@ -116,7 +121,22 @@ def import_person(
                     "file.bad-passphrase", "the file holds no secret key: import it without a passphrase"
                 )
             secret = open_secret(verified.secret, passphrase, reader.header.key)
+        admit(verified)
         return _Import(node, reader, verified, secret, chunk, on_progress).run()
+
+
+def import_rows(node: Node, path: Path, expected: IdentityId, digest: bytes) -> ImportedPerson:
+    """Put in the rows of a file that was taken in before, when the identity did not live here yet.
+
+    `digest` is that of the file which was checked then; raises `file.changed` for another one.
+    """
+    with FileReader(path) as reader:
+        if (reader.header.identity, reader.digest) != (expected, digest):
+            raise changed("it is another one than when it was checked")
+        for _ in reader.records():
+            pass  # compares the digest
+        verified = VerifiedPerson(reader.header)
+        return _Import(node, reader, verified, None, CHUNK, lambda _what, _done, _total: None).run_rows()
 
 
 class _Import:
@@ -150,6 +170,13 @@ class _Import:
                 self._blob.discard()
         self._settle()
         update_blob_references(self._node)
+        return self.report
+
+    def run_rows(self) -> ImportedPerson:
+        self._settle()
+        for record in self._reader.records():
+            if kind_of(record.body) == "rows":
+                self._write_rows(*read_rows(decode_record(record.body)))
         return self.report
 
     def _take(self, body: bytes) -> None:
@@ -241,6 +268,7 @@ class _Import:
         for row in rows:
             if self.report.new["people"] < _MOST_PEOPLE:
                 self._node.receivers.add(row["fqdn"])
+                self.report.people.append((IdentityId(row["identity"]), row["fqdn"]))
                 self.report.new["people"] += 1
 
     # Blobs

@@ -55,6 +55,9 @@ class VerifiedPerson:
     """Of each record, in order: a second reading takes nothing else."""
     counts: Counter[str] = field(default_factory=Counter)
     secret: SealedSecret | None = None
+    payload_bytes: int = 0
+    """How many bytes of payloads the own logs have."""
+    largest_blob: int = 0
 
 
 def verify_person(
@@ -116,7 +119,7 @@ class _Verification:
         return verified
 
     def _take(self, number: int, body: bytes) -> None:
-        kind = _kind_of(body)
+        kind = kind_of(body)
         if kind == "entries":
             if self._log is None:
                 raise changed("entries stand under no log")
@@ -148,6 +151,7 @@ class _Verification:
             self._verified.counts["secrets"] += 1
         elif kind == "blob":
             self._blob = _OpenBlob(read_blob(record))
+            self._verified.largest_blob = max(self._verified.largest_blob, self._blob.header.size)
             self._verified.counts["blobs"] += 1
             self._finish_blob()
         else:
@@ -183,6 +187,7 @@ class _Verification:
         log.taken += found.count
         if log.header.part == "own":
             self._verified.counts["entries"] += found.count
+            self._verified.payload_bytes += found.payload_bytes
         if log.taken >= log.header.count:
             log.finish(self._store)
             self._unfinished.discard(log)
@@ -247,7 +252,7 @@ class _Verification:
         self._blob = None
 
 
-def _kind_of(body: bytes) -> str:
+def kind_of(body: bytes) -> str:
     """The kind of a record; those that are many are not decoded for it."""
     for start, kind in _STARTS.items():
         if body.startswith(start):

@@ -101,6 +101,31 @@ moves_out = Table(
     Column("answer", Bytes),  # what the new node was told then
 )
 
+moves_in = Table(
+    "moves_in",  # identities that come here from another node; seen by nobody until they are `here`
+    metadata,
+    Column("identity", Bytes, primary_key=True),
+    Column("id", String(32), nullable=False, unique=True),
+    Column("token", Bytes, nullable=False, unique=True),  # SHA-256 of what was given to whoever brings it
+    Column("state", String(12), nullable=False),  # asked, fetching, arriving, committing, here
+    Column("way", String(12), nullable=False),  # helped, file, friends
+    Column("key", Bytes, nullable=False),  # the first one, whose thumbprint the identity is
+    Column("fqdn", String(253), nullable=False),  # the name that it takes here
+    Column("password", Text),  # as in `identities`
+    Column("controller", Bytes, nullable=False),  # the key that this node will speak with
+    Column("sealed", Bytes, nullable=False),  # its secret
+    Column("key_of", Bytes, nullable=False),  # entry 1 of its log 0
+    Column("request", Text, nullable=False),  # JSON: what was asked for, by way
+    Column("grant_sealed", Bytes),  # what the old node gave to a helped move
+    Column("facts", Text, nullable=False),  # JSON: what has been found out on the way
+    Column("answer", Text),  # JSON: the entries that have made it live here
+    Column("code", String(64)),  # of what keeps it from going on
+    Column("reason", Text),
+    Column("begun", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    Column("finished", BigInteger),  # when all that follows `here` was done too
+)
+
 # Sessions and services
 
 sessions = Table(

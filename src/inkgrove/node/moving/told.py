@@ -1,0 +1,103 @@
+"""What friends have told of an identity that comes here with its words alone, put in once it lives here.
+
+docs/protocol.md section 7.10.2. Whom the person has named as a friend is believed about themselves: if they follow,
+they may go on. Others on the same node only ask again, and so does the person with those whom it followed.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from inkgrove.core import Hash, IdentityId, PublicKey, identity_of, verify_signature
+from inkgrove.core.errors import BadSignature
+from inkgrove.messages import Create, ToldRelation, Update, decode_if_valid, mandate_claim
+from inkgrove.node.errors import IdentityError
+from inkgrove.node.publishing import queue_own
+from inkgrove.node.runtime import Node
+from inkgrove.store.db import Connection
+from inkgrove.store.logs import LogState, read_entries
+from inkgrove.store.node import StoredArrival, add_shares, keys_of
+from inkgrove.store.person import find_own_logs_of, put_person_rows
+
+_CHUNK: Final = 500
+MANDATE_SECONDS: Final = 30 * 86_400
+"""How long friends may be asked with one mandate, at most."""
+MOST_TOLD: Final = 20_000
+"""How many relations are kept of what friends tell."""
+
+
+def check_mandate(node: Node, key: PublicKey, controller: PublicKey, until: int, signature: bytes) -> str:
+    """Return the mandate of a first key for a controller, as nodes of friends are shown it.
+
+    Raises `identity.unproved` if it is not signed by the first key, is over, or lasts too long.
+    """
+    left = until - node.clock() // 1_000_000
+    if not 0 < left <= MANDATE_SECONDS:
+        raise IdentityError("identity.unproved", "the mandate is over, or lasts longer than 30 days: check the clock")
+    try:
+        verify_signature(key, mandate_claim(identity_of(key), controller, until), signature)
+    except BadSignature as err:
+        raise IdentityError("identity.unproved", "the mandate is not signed by the first key") from err
+    return f"{key.hex()} {until} {signature.hex()}"
+
+
+def render_told(item: ToldRelation, *, is_friend: bool) -> list[Any]:
+    """Return a relation that a friend's node has told, in the form in which an arrival keeps it."""
+    return [item.identity.hex(), item.fqdn, item.side, item.state, item.changed, is_friend]
+
+
+def put_told_relations(node: Node, arrival: StoredArrival) -> list[tuple[IdentityId, str]]:
+    """Put in the relations that friends have told, and whom the instances that came back were sent to.
+
+    Returns the others with the names under which they can be looked up.
+    """
+    told: list[list[Any]] = json.loads(arrival.facts).get("relations", [])
+    me, rows, people = arrival.identity, [], []
+    for identity, fqdn, side, state, changed, is_friend in told:
+        other = IdentityId.fromhex(identity)
+        is_follower = side == "followers"
+        rows.append(
+            {
+                "follower": other if is_follower else me,
+                "followee": me if is_follower else other,
+                "state": state if is_friend or not is_follower else "requested",
+                "group": None,
+                "changed": changed,
+            }
+        )
+        people.append((other, fqdn))
+    now = node.clock()
+    for start in range(0, len(rows), _CHUNK):
+        some = rows[start : start + _CHUNK]
+        node.database.write(lambda c, some=some: put_person_rows(c, me, "relations", some, now))  # type: ignore[misc]
+    _restore_shares(node, me)
+    return list(dict.fromkeys(people))
+
+
+def _restore_shares(node: Node, identity: IdentityId) -> None:
+    """Note whom the instances in the identity's logs were sent to, as their messages say, and queue what they lack."""
+    logs = node.database.read(lambda c: find_own_logs_of(c, keys_of(c, identity)))
+    for log in logs:
+        if log.log_id == 0:
+            continue
+        for recipients in _recipients(node, log):
+            node.database.write(lambda c, some=recipients: _put(c, identity, some, node.clock()))  # type: ignore[misc]
+
+
+def _put(connection: Connection, identity: IdentityId, recipients: dict[Hash, set[IdentityId]], now: int) -> None:
+    add_shares(connection, [(instance, to) for instance, some in recipients.items() for to in sorted(some)], now)
+    queue_own(connection, recipients, {identity}, now)
+
+
+def _recipients(node: Node, log: LogState) -> Iterator[dict[Hash, set[IdentityId]]]:
+    for first in range(1, log.height + 1, _CHUNK):
+        found: dict[Hash, set[IdentityId]] = {}
+        for item in node.store.read(read_entries, log.author, log.log_id, first, first + _CHUNK - 1):
+            message = decode_if_valid(item.payload)
+            if not isinstance(message, Create | Update) or message.access is None or not message.access.to:
+                continue
+            instance = item.hash if isinstance(message, Create) else message.instance
+            if isinstance(instance, Hash):
+                found.setdefault(instance, set()).update(message.access.to)
+        if found:
+            yield found

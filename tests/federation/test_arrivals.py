@@ -1,0 +1,384 @@
+"""An identity that comes to a node from one that is dead or hostile: with its file, or with the words and friends.
+
+All nodes are processes of their own: a has Jane's old home and dies, b and c have her friends, d is where she goes.
+"""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from examples.demo.ports import free_port
+from inkgrove.client import Arrival, Client, Conflict, Identity, NotFound, Refused, TryLater, arrivals, new_words
+from inkgrove.core import SecretKey, parse_words, render_words
+from inkgrove.core.errors import InkgroveError, KeysError
+from tests.support.federated import until
+from tests.support.node_processes import Serving
+from tests.support.nodes import PASSWORD
+from tests.support.publishing import create, make_schema
+
+NEW_PASSWORD = "another horse battery"
+OLD, NEW = "jane.a.ink", "jane.d.ink"
+
+
+class World:
+    """Four nodes; Jane on a with words, John on b who follows her and whom she follows, Judy on c who follows her."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self.stack = folder, stack
+        self.ports = {letter: free_port() for letter in "abcd"}
+        self.nodes: dict[str, Serving] = {}
+        for letter in "abcd":
+            self.start(letter)
+        self.words = new_words()
+        self.first = SecretKey.from_seed(parse_words(self.words))
+        with Client(self.nodes["a"].url) as client:
+            self.id = client.sign_up(OLD, PASSWORD, self.words, name="Jane").id
+        self.jane, self.john, self.judy = (
+            self.sign_in(OLD),
+            self.join("john.b.ink"),
+            self.join("judy.c.ink"),
+        )
+        for follower in (self.john, self.judy):
+            follower.follow(OLD)
+        until(lambda: sum(item.state == "requested" for item in self.jane.relations()) == 2)
+        for name in ("john.b.ink", "judy.c.ink"):
+            self.jane.answer_follower(name, "accepted")
+        self.jane.follow("john.b.ink")
+        until(lambda: any(item.fqdn == OLD and item.state == "requested" for item in self.john.relations()))
+        self.john.answer_follower(OLD, "accepted")
+        until(lambda: all(item.state == "accepted" for item in self.jane.relations()))
+        for person in (self.jane, self.john):
+            person.accept_sender("john.b.ink" if person is self.jane else OLD)
+        http = self.http(self.jane)
+        self.schema = make_schema(http)
+        self.post = create(http, self.schema, fields={"subject": "Hello"}, access={"mode": "relations"})["instance"]
+        self.letter = create(http, self.schema, fields={"subject": "To John"}, recipients=["john.b.ink"])["instance"]
+        self.diary = create(http, self.schema, fields={"subject": "Mine"}, access={"mode": "self"})["instance"]
+        for letter in "bc":
+            until(lambda letter=letter: self.holds(letter, self.post))  # type: ignore[misc]
+        until(lambda: self.holds("b", self.letter))
+
+    def start(self, letter: str, **settings: str) -> Serving:
+        resolve = ",".join(f"*.{name}.ink=127.0.0.1:{port}" for name, port in self.ports.items())
+        chosen = {"registration": "open", "domains": f"{letter}.ink", "resolve": resolve, "replication_seconds": "0"}
+        node = Serving(self.folder / letter, {**chosen, **settings}, port=self.ports[letter])
+        self.nodes[letter] = self.stack.enter_context(node)
+        return node
+
+    def join(self, fqdn: str) -> Client:
+        with Client(self.url_of(fqdn)) as client:
+            client.create_identity(fqdn, PASSWORD)
+        return self.sign_in(fqdn)
+
+    def url_of(self, fqdn: str) -> str:
+        return self.nodes[fqdn.split(".")[1]].url
+
+    def sign_in(self, fqdn: str, password: str = PASSWORD) -> Client:
+        return self.stack.enter_context(Client.sign_in(self.url_of(fqdn), fqdn, password))
+
+    def http(self, client: Client) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {client._credentials.token}"}
+        return self.stack.enter_context(httpx.Client(base_url=client.url, headers=headers, timeout=60))
+
+    def holds(self, letter: str, instance: str) -> bool:
+        person = {"b": self.john, "c": self.judy}[letter]
+        answer = self.http(person).get(f"/instances/{instance}/proof", headers={"Accept": "application/json"})
+        return answer.status_code == 200
+
+    def file(self) -> Path:
+        path = self.folder / "jane.person"
+        if not path.exists():
+            self.jane.export_me(path)
+        return path
+
+    def kill(self, letter: str) -> None:
+        self.nodes[letter].stop(signal.SIGKILL)
+
+    def bring(self, **options: Any) -> Identity:
+        with Client(self.nodes["d"].url) as client:
+            words = options.pop("words", self.words)
+            return client.bring_identity(options.pop("fqdn", NEW), NEW_PASSWORD, words, timeout=60, **options)
+
+    def begin(self, **options: Any) -> Arrival:
+        with Client(self.nodes["d"].url) as client:
+            return client.run(arrivals.begin_arrival(NEW, NEW_PASSWORD, self.words, **options))
+
+    def run(self, flow: Any) -> Any:
+        with Client(self.nodes["d"].url) as client:
+            return client.run(flow)
+
+    def proves(self, client: Client, instance: str) -> bool:
+        answer = self.http(client).get(f"/instances/{instance}/proof", headers={"Accept": "application/json"})
+        return answer.status_code == 200
+
+    def is_unknown(self) -> bool:
+        """Whether nobody sees Jane on the new node."""
+        with Client(self.nodes["d"].url) as client, pytest.raises(NotFound):
+            client.identity(self.id)
+        return True
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with ExitStack() as stack:
+        yield World(tmp_path, stack)
+
+
+def answer_arrives(world: World, jane: Client) -> None:
+    """John answers, and the answer comes to where Jane lives now."""
+    sent = create(world.http(world.john), world.schema, fields={"subject": "Re: To John"}, recipients=[NEW])
+    until(lambda: world.proves(jane, sent["instance"]), "John's answer does not arrive")
+
+
+def test_dead_host_with_the_file(world: World) -> None:
+    file = world.file()
+    world.kill("a")
+    states: list[str] = []
+    came = world.bring(file=file, on_progress=lambda arrival: states.append(arrival.state))
+    assert (came.id, came.fqdn, came.name, came.recovery) == (world.id, NEW, "Jane", "words")
+    assert states[-1] == "here"
+    assert "committing" in states
+    jane = world.sign_in(NEW, NEW_PASSWORD)
+    # The old controller counts as before, so that nothing is lost which nobody has shown yet.
+    assert [key.state for key in jane.devices()] == ["counts"] * 3
+    for instance in (world.post, world.letter, world.diary):
+        assert world.proves(jane, instance)
+    # Those who follow her do, and John says again that she may follow him.
+    until(lambda: {(item.fqdn, item.side, item.state) for item in jane.relations()} == ALL, str(jane.relations()))
+    answer_arrives(world, jane)
+    assert not list((world.folder / "d" / "arrivals").glob("*.part"))
+    with pytest.raises(Conflict) as refused:
+        world.bring(file=file)
+    assert refused.value.code == "arrival.lives-here"
+
+
+ALL = {
+    ("john.b.ink", "followers", "accepted"),
+    ("judy.c.ink", "followers", "accepted"),
+    ("john.b.ink", "following", "accepted"),
+}
+
+
+def test_words_alone_and_two_friends(world: World) -> None:
+    world.kill("a")
+    came = world.bring(friends=["john.b.ink", "judy.c.ink"])
+    assert (came.id, came.fqdn, came.name) == (world.id, NEW, "Jane")
+    jane = world.sign_in(NEW, NEW_PASSWORD)
+    for instance in (world.post, world.letter):
+        assert world.proves(jane, instance)
+    assert not world.proves(jane, world.diary)  # nobody has ever seen it
+    until(lambda: {(item.fqdn, item.side, item.state) for item in jane.relations()} == ALL, str(jane.relations()))
+    answer_arrives(world, jane)
+
+
+def test_hostile_host_is_ended_and_pinned(world: World) -> None:
+    file = world.file()
+    old = world.jane.me().controller
+    came = world.bring(file=file, hostile=True)
+    jane = world.sign_in(NEW, NEW_PASSWORD)
+    states = {key.key: key.state for key in jane.devices()}
+    assert states[str(old)] == "ended"
+    assert states[str(came.controller)] == "counts"
+    assert world.proves(jane, world.post)
+    ends = next(key.revoked for key in jane.devices() if key.key == old)
+    assert ends is not None
+    assert all(len(end) == 3 for end in ends)
+
+
+def test_words_that_are_wrong_change_nothing(world: World) -> None:
+    words = world.words.split()
+    wrong = {
+        "key.wrong-word": ["slothlike", *words[1:]],
+        "key.bad-words": [*words[:-1], words[0]] if words[-1] != words[0] else [*words[:-1], "abandon"],
+    }
+    for code, some in wrong.items():
+        with pytest.raises(KeysError) as refused:
+            world.bring(words=" ".join(some), file=world.file())
+        assert refused.value.code in (code, "key.bad-words")
+    with pytest.raises(KeysError) as refused:
+        world.bring(words=new_words(), file=world.file())
+    assert refused.value.code == "key.mismatch"
+    with pytest.raises(Refused) as unknown:
+        world.bring(words=render_words(bytes(31) + b"\x01"), friends=["john.b.ink"])
+    assert unknown.value.code == "arrival.nobody-knows"
+    assert "right words" in unknown.value.message
+    assert world.is_unknown()
+
+
+def change_body(content: bytes) -> bytes:
+    """Flip a bit in the middle and seal the file again: only the signatures can tell."""
+    body = bytearray(content[:-82])
+    body[len(body) // 2] ^= 1
+    return bytes(body) + content[-82:-64] + blake2b(body).digest()
+
+
+WRONG_FILES: dict[str, Callable[[bytes], bytes]] = {
+    "file.cut-off": lambda content: content[:-100],
+    "file.unknown-form": lambda _content: b"Dear diary, " * 100,
+    "file.changed": change_body,
+}
+
+
+@pytest.mark.parametrize("code", WRONG_FILES)
+def test_file_that_is_wrong_changes_nothing(world: World, code: str) -> None:
+    path = world.folder / "wrong.person"
+    path.write_bytes(WRONG_FILES[code](world.file().read_bytes()))
+    with pytest.raises(InkgroveError) as refused:
+        world.bring(file=path)
+    assert refused.value.code == code
+    assert world.is_unknown()
+    # The same arrival goes on with the right file.
+    assert world.bring(file=world.file()).fqdn == NEW
+
+
+def test_file_of_somebody_else_is_refused_by_the_node_too(world: World) -> None:
+    other = world.folder / "john.person"
+    world.john.export_me(other)
+    with pytest.raises(KeysError):
+        world.bring(file=other)
+    facts = arrivals.read_file_facts(other)
+    lying = arrivals.FileFacts(other, facts.size, facts.digest, world.id)
+    arrival = world.begin(file=lying)
+    arrival = world.run(arrivals.send_part(arrival, other.read_bytes()))
+    arrival = until(lambda: look_for_code(world, arrival))
+    assert (arrival.state, arrival.code, arrival.received) == ("asked", "file.not-yours", 0)
+    assert world.is_unknown()
+
+
+def look_for_code(world: World, arrival: Arrival) -> Arrival | None:
+    found: Arrival = world.run(arrivals.arrival_state(arrival))
+    return found if found.code is not None else None
+
+
+def test_file_that_is_older_than_what_the_node_holds(world: World) -> None:
+    file = world.file()
+    newer = create(world.http(world.jane), world.schema, fields={"subject": "Newer"}, access={"mode": "relations"})
+    julia = world.join("julia.d.ink")
+    julia.follow(OLD)
+    until(lambda: any(item.fqdn == "julia.d.ink" for item in world.jane.relations()))
+    world.jane.answer_follower("julia.d.ink", "accepted")
+    until(lambda: world.proves(julia, newer["instance"]))
+    with pytest.raises(Refused) as refused:
+        world.bring(file=file)
+    assert refused.value.code == "file.older"
+    assert world.is_unknown()
+    assert world.bring(file=file, older=True).fqdn == NEW
+    assert world.proves(world.sign_in(NEW, NEW_PASSWORD), newer["instance"])
+
+
+def test_limits_of_the_node(world: World) -> None:
+    file = world.file()
+    for name, value, code in (
+        ("arrival_bytes", "1000", "arrival.too-large"),
+        ("identity_entries", "2", "quota.exceeded"),
+        ("arrivals_at_once", "0", "arrival.too-many"),
+        ("registration", "closed", "auth.required"),
+    ):
+        world.nodes["d"].stop()
+        world.start("d", **{name: value})
+        with pytest.raises(Refused) as refused:
+            world.bring(file=file)
+        assert refused.value.code == code
+        assert world.is_unknown()
+    world.nodes["d"].stop()
+    world.start("d")
+    with pytest.raises(Refused) as refused:
+        world.bring(file=file, fqdn="jane.elsewhere.ink")
+    assert refused.value.code == "identity.foreign-name"
+    with pytest.raises(Refused) as refused:
+        world.bring(friends=["nobody.b.ink", "nobody.e.ink"])
+    assert refused.value.code in ("arrival.nobody-answered", "client.arrival-failed")
+
+
+def test_parts_of_a_file_and_who_may_send_them(world: World) -> None:
+    facts = arrivals.read_file_facts(world.file())
+    content = facts.path.read_bytes()
+    arrival = world.begin(file=facts)
+    arrival = world.run(arrivals.send_part(arrival, content[:1000]))
+    assert (arrival.state, arrival.received, arrival.size) == ("fetching", 1000, len(content))
+    url = f"{world.nodes['d'].url}/identities/arrivals/{arrival.id}"
+    bearer = {"Authorization": f"Bearer {arrival.token}"}
+    again = httpx.put(f"{url}/file?offset=0", content=content[:10], headers=bearer)
+    assert (again.status_code, again.json()["code"], again.json()["received"]) == (409, "arrival.wrong-part", 1000)
+    much = httpx.put(f"{url}/file?offset=1000", content=content, headers=bearer)
+    assert (much.status_code, much.json()["code"]) == (413, "arrival.too-large")
+    for headers in ({}, {"Authorization": f"Bearer ink_m_{'00' * 32}"}):
+        for answer in (httpx.get(url, headers=headers), httpx.put(f"{url}/file", content=b"x", headers=headers)):
+            assert (answer.status_code, answer.json()["code"]) == (404, "arrival.unknown")
+    # Begun again, with the same file: what has come is there.
+    second = world.begin(file=facts)
+    assert second.received == 1000
+    assert httpx.get(url, headers=bearer).json()["code"] == "arrival.unknown"
+    world.run(arrivals.give_arrival_up(second))
+    assert not list((world.folder / "d" / "arrivals").glob("*.part"))
+    assert world.bring(file=facts.path).fqdn == NEW
+
+
+def test_commit_is_checked_and_can_be_asked_again(world: World) -> None:
+    facts = arrivals.read_file_facts(world.file())
+    arrival = world.begin(file=facts)
+    with pytest.raises(AssertionError):
+        arrivals.sign_arrival(arrival, world.words)
+    arrival = world.run(arrivals.send_part(arrival, facts.path.read_bytes()))
+    arrival = until(lambda: look_for(world, arrival, "committing"))
+    with pytest.raises(KeysError):
+        arrivals.sign_arrival(arrival, new_words())
+    signed = arrivals.sign_arrival(arrival, world.words)
+    one = world.run(arrivals.commit_arrival(signed))
+    assert world.run(arrivals.commit_arrival(signed)) == one
+    assert world.run(arrivals.arrival_state(arrival)).state == "here"
+
+
+def look_for(world: World, arrival: Arrival, state: str) -> Arrival | None:
+    found: Arrival = world.run(arrivals.arrival_state(arrival))
+    return found if found.state == state else None
+
+
+@pytest.mark.parametrize("way", ["file", "friends"])
+def test_new_node_is_killed_at_every_step(world: World, way: str) -> None:
+    file = world.file()
+    world.kill("a")
+    options: dict[str, Any] = {"file": file} if way == "file" else {"friends": ["john.b.ink", "judy.c.ink"]}
+    for state in ("asked", "fetching", "arriving", "committing", "here"):
+
+        def kill_at(arrival: Arrival, state: str = state) -> None:
+            if arrival.state == state:
+                world.kill("d")
+
+        try:
+            world.bring(**options, on_progress=kill_at)
+        except (InkgroveError, httpx.HTTPError) as error:
+            assert not isinstance(error, TryLater)
+        if world.nodes["d"].process.poll() is not None:
+            world.start("d")
+    try:
+        world.bring(**options)
+    except Conflict as error:
+        assert error.code == "arrival.lives-here"
+    jane = world.sign_in(NEW, NEW_PASSWORD)
+    until(lambda: {(item.fqdn, item.side, item.state) for item in jane.relations()} == ALL, str(jane.relations()))
+    answer_arrives(world, jane)
+
+
+def test_killed_in_the_middle_again_and_again(world: World) -> None:
+    """At moments that the clock chooses: it is wholly here or not at all, and comes to its end when left alone."""
+    file = world.file()
+    world.kill("a")
+    for number in range(6):
+        facts = arrivals.read_file_facts(file)
+        try:
+            arrival = world.begin(file=facts)
+            world.run(arrivals.send_part(arrival, file.read_bytes()[arrival.received :]))
+            time.sleep(0.05 * number)
+        except Conflict as error:
+            assert error.code == "arrival.lives-here"
+        world.kill("d")
+        world.start("d")
+    assert world.bring(file=file).fqdn == NEW

@@ -1,0 +1,166 @@
+"""An identity that comes to a node: nobody sees it before one transaction lets it live there."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inkgrove.client import Client, new_words
+from inkgrove.core import IdentityId, SecretKey, identity_of, parse_words, sign_next
+from inkgrove.messages import FurtherKey, encode_message
+from inkgrove.node.errors import UnknownIdentity
+from inkgrove.node.identity import SignedMessage, create_identity, hash_password, read_control, show_identity, sign_in
+from inkgrove.node.moving import begin_arrival, read_progress, require_arrival, set_state, settle
+from inkgrove.node.person_file import import_person, write_person_file
+from inkgrove.node.runtime import Node
+from inkgrove.node.settings import NodeSettings
+from inkgrove.store.node import StoredArrival, find_arrival, find_identity, find_name, put_relation_state
+from tests.store.postgres import PostgresServer
+from tests.support.errors import raises
+from tests.support.nodes import PASSWORD, RunningNode
+from tests.support.publishing import create, make_schema
+from tests.support.templates import open_node
+
+pytestmark = pytest.mark.both_databases
+_NUMBERS = count(1)
+OLD, NEW = "jane.haiku.ink", "jane.poem.ink"
+SETTINGS = NodeSettings(registration="open", domains=("poem.ink",))
+
+
+@pytest.fixture
+def elsewhere(request: pytest.FixtureRequest, place: Path | str, tmp_path: Path) -> Iterator[Node]:
+    """Another node, on the same kind of database."""
+    home = tmp_path / "elsewhere"
+    where: Path | str = home
+    if isinstance(place, str):
+        server: PostgresServer = request.getfixturevalue("postgres")
+        where = server.create_store(f"arrivals{next(_NUMBERS)}")
+    node = open_node(where, SETTINGS, home)
+    yield node
+    node.close()
+
+
+class Move:
+    """Jane, with words, a post and a follower on her old node; and her file."""
+
+    def __init__(self, running: RunningNode, file: Path) -> None:
+        self.words = new_words()
+        self.first = SecretKey.from_seed(parse_words(self.words))
+        self.identity = identity_of(self.first.public)
+        with Client(running.url) as client:
+            client.sign_up(OLD, PASSWORD, self.words, endpoint=running.node.settings.endpoint.format(fqdn=OLD))
+        jane = running.sign_in(OLD)
+        create(jane, make_schema(jane), fields={"subject": "Hello"}, access={"mode": "public"})
+        self.john = IdentityId.fromhex(running.create("john.haiku.ink")["id"])
+        running.node.database.write(lambda c: put_relation_state(c, self.john, self.identity, "accepted", 6))
+        self.file = file
+        with file.open("wb") as opened:
+            write_person_file(running.node, self.identity, opened)
+
+    def begin(self, node: Node, **more: object) -> StoredArrival:
+        controller = SecretKey.from_seed(node.random_bytes(32))
+        options: dict[str, Any] = {
+            "way": "file",
+            "fqdn": NEW,
+            "password": hash_password(PASSWORD),
+            "request": {},
+            "replaces": True,
+        }
+        arrival, token, _ = begin_arrival(node, self.first.public, controller, **{**options, **more})
+        assert require_arrival(node, arrival.id, token) == arrival
+        return arrival
+
+    def take_in(self, node: Node, arrival: StoredArrival) -> StoredArrival:
+        for state in ("fetching", "arriving"):
+            found = set_state(node, arrival, state)
+            assert found is not None
+            arrival = found
+        import_person(node, self.file, expected=self.identity)
+        found = set_state(node, arrival, "committing")
+        assert found is not None
+        return found
+
+    def sign(self, node: Node, arrival: StoredArrival, **changes: object) -> SignedMessage:
+        progress = read_progress(node, arrival)
+        assert progress.document is not None
+        assert progress.next is not None
+        listed = (*progress.document.keys, FurtherKey(arrival.controller, label="server"))
+        values: dict[str, Any] = {
+            "fqdn": NEW,
+            "endpoint": node.settings.endpoint.format(fqdn=NEW),
+            "keys": listed,
+            "under": None,
+        }
+        values |= {"controller": arrival.controller, **changes}
+        document = replace(progress.document, **values)
+        payload = encode_message(document)
+        return SignedMessage(sign_next(self.first, payload, progress.next).encoded, payload)
+
+
+@pytest.fixture
+def move(running: RunningNode, tmp_path: Path) -> Move:
+    return Move(running, tmp_path / "jane.person")
+
+
+def test_nobody_sees_the_identity_before_it_is_settled(move: Move, elsewhere: Node) -> None:
+    arrival = move.take_in(elsewhere, move.begin(elsewhere))
+    with pytest.raises(UnknownIdentity):
+        show_identity(elsewhere, move.identity)
+    assert elsewhere.database.read(lambda c: find_name(c, NEW)) is None
+    signed = move.sign(elsewhere, arrival)
+    record = settle(elsewhere, move.identity, [signed])
+    assert (record.id, record.document.fqdn, record.document.controller) == (move.identity, NEW, arrival.controller)
+    assert elsewhere.secret_key(arrival.controller).public == arrival.controller
+    assert sign_in(elsewhere, NEW, PASSWORD)
+    stored = elsewhere.database.read(lambda c: find_arrival(c, move.identity))
+    assert stored is not None
+    assert stored.state == "here"
+    # Asked again it answers again; another document goes another way.
+    assert settle(elsewhere, move.identity, [signed]) == record
+    with raises("arrival.not-ready"):
+        settle(elsewhere, move.identity, [SignedMessage(signed.entry, b"")])
+    with raises("arrival.lives-here"):
+        move.begin(elsewhere)
+
+
+def test_document_must_be_the_one_that_was_agreed_on(move: Move, elsewhere: Node) -> None:
+    begun = move.begin(elsewhere)
+    with raises("arrival.not-ready"):
+        settle(elsewhere, move.identity, [])
+    arrival = move.take_in(elsewhere, begun)
+    before = elsewhere.database.read(lambda c: read_control(c, move.first.public))
+    old = before.document.controller
+    wrong: list[dict[str, object]] = [
+        {"fqdn": "judy.poem.ink"},
+        {"endpoint": "https://elsewhere.example"},
+        {"controller": old},
+        {"controller": None},
+        {"keys": before.document.keys},
+    ]
+    for changes in wrong:
+        with raises("identity.bad-document"):
+            settle(elsewhere, move.identity, [move.sign(elsewhere, arrival, **changes)])
+    assert elsewhere.database.read(lambda c: find_identity(c, move.identity)) is None
+    assert elsewhere.database.read(lambda c: read_control(c, move.first.public)) == before
+    assert settle(elsewhere, move.identity, [move.sign(elsewhere, arrival)]).document.fqdn == NEW
+
+
+def test_arrival_that_is_begun_again_is_another_one(move: Move, elsewhere: Node) -> None:
+    first = move.begin(elsewhere)
+    with raises("arrival.under-way"):
+        move.begin(elsewhere, replaces=False)
+    second = move.begin(elsewhere)
+    assert set_state(elsewhere, first, "fetching") is None
+    assert set_state(elsewhere, second, "fetching") is not None
+
+
+def test_name_that_is_taken_leaves_the_identity_outside(move: Move, elsewhere: Node) -> None:
+    arrival = move.take_in(elsewhere, move.begin(elsewhere))
+    signed = move.sign(elsewhere, arrival)
+    create_identity(elsewhere, NEW, PASSWORD)
+    with raises("identity.exists"):
+        settle(elsewhere, move.identity, [signed])
+    assert elsewhere.database.read(lambda c: find_identity(c, move.identity)) is None
