@@ -251,6 +251,12 @@ class MoveError(InkgroveError):
         ErrorCode(
             "move.bad-key", 422, "The key of the new node has not said, in entry 1 of its log 0, whose key it is."
         ),
+        ErrorCode(
+            "move.wrong-node",
+            409,
+            "The grant is for another node or another name, or was not given by the node where the identity lives.",
+            "Ask the old node for one with the endpoint and the name of the new one.",
+        ),
         ErrorCode("move.done-before", 409, "The identity has moved already, with another key of the new node."),
         ErrorCode(
             "move.export-failed",

@@ -1,5 +1,6 @@
 """Routes of moves to another node: the identity asks for one, and the new node takes over (docs/protocol.md 7.10)."""
 
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Header, Request, Response
@@ -10,15 +11,25 @@ from starlette.concurrency import run_in_threadpool
 from inkgrove.api.http.auth import AddressDependency, CallerDependency, NodeDependency, get_address
 from inkgrove.api.http.limits import PASSWORDS
 from inkgrove.api.http.problems import responses
+from inkgrove.api.routes.arrivals import NewArrivalDocument, render_arrival
 from inkgrove.api.routes.exports import PERSON_CONTENT, serve_person_file
 from inkgrove.api.routes.federation import BINARY, SIGNED, as_received, federation_of
-from inkgrove.api.routes.models import Password, StrictModel
+from inkgrove.api.routes.identities import NAME_CODES, leads_here
+from inkgrove.api.routes.models import Fqdn, Password, StrictModel
 from inkgrove.core import PublicKey
 from inkgrove.federation.peers import parse_url
+from inkgrove.federation.replication import find_offer
 from inkgrove.messages import MOVE_MEDIA_TYPE, Timestamp, decode_move_commit, encode_move_offer, read_endpoint
 from inkgrove.node.errors import MoveError
-from inkgrove.node.identity import CheckedPassword, check_own_password, parse_fqdn
-from inkgrove.node.moving import Departure, Departures
+from inkgrove.node.identity import (
+    CheckedPassword,
+    check_own_password,
+    count_identity,
+    hash_password,
+    parse_fqdn,
+    require_takeable,
+)
+from inkgrove.node.moving import Departure, Departures, begin_helped_arrival, read_progress
 from inkgrove.node.runtime import Node
 from inkgrove.store.node import StoredDeparture
 
@@ -205,6 +216,74 @@ async def cancel_move(
     await run_in_threadpool(departures.cancel, checked)
     federation_of(request).outbox.wake()
     return Response(status_code=204)
+
+
+# What the identity asks of its new node
+
+
+class HelpedArrivalBody(StrictModel):
+    """What the old node gave, and how to sign in here."""
+
+    lives_at: Annotated[
+        str, Field(max_length=2048, examples=["https://jane.haiku.ink"], description="As `POST /me/move` answered it.")
+    ]
+    grant: Annotated[str, Field(max_length=200, examples=[_GRANT])]
+    fqdn: Annotated[Fqdn, Field(description="The name that the grant is for.")]
+    password: Password
+
+
+@router.post(
+    "/identities/arrivals/helped",
+    status_code=201,
+    response_model=NewArrivalDocument,
+    responses=responses(
+        "auth.required",
+        "auth.not-allowed",
+        *NAME_CODES,
+        "identity.weak-password",
+        "auth.too-many-attempts",
+        "auth.busy",
+        "message.bad-value",
+        "federation.bad-url",
+        "federation.unreachable",
+        "federation.forbidden-address",
+        "federation.timeout",
+        "federation.bad-answer",
+        "federation.wrong-identity",
+        "parcel.bad-move",
+        "move.unknown-grant",
+        "move.wrong-node",
+        "move.export-failed",
+        "arrival.lives-here",
+        "arrival.under-way",
+        "arrival.too-many",
+    ),
+)
+async def start_helped_arrival(
+    request: Request,
+    node: NodeDependency,
+    caller: CallerDependency,
+    address: AddressDependency,
+    body: HelpedArrivalBody,
+) -> dict[str, Any]:
+    """Take an identity over from its old node, with the grant that it gave; this node does all of it by itself."""
+    if node.settings.registration != "open":
+        caller.require_administrator()
+    elif not caller.is_administrator:
+        await run_in_threadpool(count_identity, node, address)
+    lives_at, fqdn = read_endpoint(body.lives_at, "lives_at"), parse_fqdn(body.fqdn)
+    parse_url(lives_at)
+    federation = federation_of(request)
+    offer = await find_offer(
+        node, federation.transport, federation.discovery, lives_at=lives_at, grant=body.grant, fqdn=fqdn
+    )
+    is_led_here = await leads_here(request, node, fqdn, offer.identity)
+    await run_in_threadpool(partial(require_takeable, node, fqdn, offer.identity, leads_here=is_led_here))
+    hashed = await PASSWORDS.run(address, hash_password, body.password)
+    begin = partial(begin_helped_arrival, node, offer, lives_at=lives_at, grant=body.grant, password=hashed)
+    arrival, token = await run_in_threadpool(begin)
+    federation.arrivals.wake()
+    return {**render_arrival(node, await run_in_threadpool(read_progress, node, arrival)), "token": token}
 
 
 # What the new node asks of the old one

@@ -241,6 +241,10 @@ class Discovery:
 
         return await self._run_blocking(lambda: self._node.database.read(work))
 
+    async def find_home(self, first_key: PublicKey, lives_at: str) -> RemoteIdentity:
+        """Find where an identity lives, asked for anew under a name, and store it; raises a `FederationError`."""
+        return await self.remember(await self._find_at(first_key, lives_at, fetched_since=self._node.clock()))
+
     async def store_from(self, first_key: PublicKey, lives_at: str) -> None:
         """Store an identity as the node where it lives serves it; for a caller who has its first key."""
         await self.remember(await self._find_at(first_key, lives_at))

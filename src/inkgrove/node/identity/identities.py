@@ -75,6 +75,7 @@ from inkgrove.store.node import (
     find_identity,
     identities_of,
     identities_with_kept_first_key,
+    is_first_key_lost,
     leave_name,
     list_identities,
     lock_keys,
@@ -162,7 +163,7 @@ class RecoveryMeans(StrEnum):
     OWN_KEY = "own-key"
     """A client keeps the first key and signs all documents."""
     NONE = "none"
-    """Nobody but this node: it made the first key and keeps it."""
+    """Nobody but this node: it made the first key and keeps it, or one before it did and has destroyed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +437,7 @@ def _record(connection: Connection, first_key: PublicKey) -> IdentityRecord:
 
 def recovery_of(connection: Connection, control: Control) -> RecoveryMeans:
     """Return who can get an identity back, as far as this node can tell."""
-    if sealed_key(connection, control.first_key) is not None:
+    if sealed_key(connection, control.first_key) is not None or is_first_key_lost(connection, control.identity):
         return RecoveryMeans.NONE
     return RecoveryMeans.OWN_KEY if control.controller is None else RecoveryMeans.WORDS
 

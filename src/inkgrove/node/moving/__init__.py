@@ -2,7 +2,7 @@
 
 `departures` is what the old node does if it helps. On the new node, `arrivals` has the states of an arrival, and
 `settle`: the one transaction after which the identity lives here. `files` takes the file that a person brings, `told`
-what friends have told of somebody who has the words alone.
+what friends have told of somebody who has the words alone, `helped` is for a grant of the old node.
 """
 
 from inkgrove.node.moving.arrivals import (
@@ -26,6 +26,14 @@ from inkgrove.node.moving.files import (
     take_in_file,
     tidy_arrivals,
 )
+from inkgrove.node.moving.helped import (
+    append_part,
+    begin_helped_arrival,
+    begin_part,
+    note_lost_words,
+    open_grant,
+    reserve_name,
+)
 from inkgrove.node.moving.told import MOST_TOLD, check_mandate, render_told
 
 __all__ = [
@@ -36,17 +44,23 @@ __all__ = [
     "Departures",
     "GivenGrant",
     "PartWriter",
+    "append_part",
     "begin_arrival",
+    "begin_helped_arrival",
+    "begin_part",
     "check_mandate",
     "file_request",
     "finish_arrival",
     "finish_rows",
     "give_up",
     "keep_begun_file",
+    "note_lost_words",
+    "open_grant",
     "part_path",
     "read_progress",
     "render_told",
     "require_arrival",
+    "reserve_name",
     "set_state",
     "settle",
     "take_in_file",

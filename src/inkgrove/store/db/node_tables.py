@@ -36,6 +36,7 @@ identities = Table(
     Column("created", BigInteger, nullable=False),
     Column("endpoint", Text),  # of the last document that was taken here; none if that is not known
     Column("lives_here", Boolean, nullable=False, server_default=true()),  # false: it has moved to another node
+    Column("first_key_lost", Boolean, nullable=False, server_default=false()),  # an old node has destroyed the only one
 )
 
 identity_keys = Table(

@@ -201,9 +201,20 @@ def sealed_key(connection: Connection, author: PublicKey) -> bytes | None:
 
 
 def identities_with_kept_first_key(connection: Connection) -> set[IdentityId]:
-    """The hosted identities whose first key is kept with its secret."""
+    """The hosted identities whose first key is kept with its secret here, or by nobody any more."""
     query = select(identities.c.id).join_from(identities, identity_keys, identity_keys.c.author == identities.c.key)
-    return {IdentityId(found) for found in connection.scalars(query.where(identity_keys.c.sealed.is_not(None)))}
+    is_without = or_(identity_keys.c.sealed.is_not(None), identities.c.first_key_lost)
+    return {IdentityId(found) for found in connection.scalars(query.where(is_without))}
+
+
+def note_first_key_lost(connection: Connection, identity: IdentityId) -> None:
+    """Record that nobody has the first key of a hosted identity any more."""
+    connection.execute(update(identities).where(identities.c.id == identity).values(first_key_lost=True))
+
+
+def is_first_key_lost(connection: Connection, identity: IdentityId) -> bool:
+    """Whether nobody has the first key of a hosted identity any more."""
+    return bool(connection.scalar(select(identities.c.first_key_lost).where(identities.c.id == identity)))
 
 
 def forget_secret(connection: Connection, author: PublicKey) -> None:

@@ -8,7 +8,8 @@ down_revision = "0010"
 
 
 def upgrade() -> None:
-    """Make the table of departures."""
+    """Make the table of departures, and note whose first key nobody has."""
+    op.add_column("identities", sa.Column("first_key_lost", sa.Boolean, nullable=False, server_default=sa.false()))
     op.create_table(
         "moves_out",
         sa.Column("identity", sa.LargeBinary, nullable=False),
