@@ -11,6 +11,7 @@ from urllib.parse import quote
 from bench.costs_store import HOST, PASSWORD, Filled, Stranger
 from inkgrove.core import Hash, IdentityId, SecretKey, has_lipmaa_link, sign_entry
 from inkgrove.core.limits import MAX_FIELDS, MAX_LARGE_PATTERNS, MAX_PATTERNS, MAX_PAYLOAD_BYTES, MAX_UNICODE_CLASSES
+from inkgrove.federation.peers import DOCUMENT_MEDIA_TYPE
 from inkgrove.federation.sharing import RELATION_MEDIA_TYPE as RELATIONS
 from inkgrove.messages import DELIVERY_MEDIA_TYPE as DELIVERIES
 from inkgrove.messages import (
@@ -114,6 +115,7 @@ class Worst:
         groups = (
             self._of_people,
             self._of_accounts,
+            self._of_arrivals,
             self._of_services,
             self._of_data,
             self._of_nodes,
@@ -205,6 +207,18 @@ class Worst:
             "POST /federation/moves/{grant}/commit",
             ("4 KB", self._post(f"{grant}/commit", bytes(4096), MOVE_MEDIA_TYPE)),
         )
+
+    def _of_arrivals(self) -> Iterator[tuple]:  # type: ignore[type-arg]
+        keys = many_keys()
+        one, forged = "/identities/arrivals/" + "ab" * 16, "Bearer ink_m_" + "ab" * 32
+        unknown = ("a token that is not here", self._get(one, authorization=forged))
+        yield "POST /identities/arrivals", ("249,000 keys", self._post("/identities/arrivals", keys))
+        yield "GET /identities/arrivals/{id}", unknown
+        yield "DELETE /identities/arrivals/{id}", unknown
+        binary = "application/octet-stream"
+        part = self._post(f"{one}/file", bytes(16 * 1024 * 1024), binary)
+        yield "PUT /identities/arrivals/{id}/file", ("16 MB, no token", part)
+        yield "POST /identities/arrivals/{id}/commit", ("249,000 keys", self._post(f"{one}/commit", keys))
 
     def _of_services(self) -> Iterator[tuple]:  # type: ignore[type-arg]
         uris = {"client_name": "x", "redirect_uris": [f"https://x.evil.ink/{n}" for n in range(100_000)]}
@@ -342,6 +356,8 @@ class Worst:
         )
         path = "/federation/relations"
         yield f"POST {path}", ("numbers as CBOR", self._signed("POST", path, many_numbers(), RELATIONS))
+        path = "/federation/documents"
+        yield f"POST {path}", ("numbers as CBOR", self._signed("POST", path, many_numbers(), DOCUMENT_MEDIA_TYPE))
         path = "/federation/heights"
         yield (
             f"POST {path}",
@@ -355,7 +371,7 @@ class Worst:
             ("40 logs whole", self._signed("POST", path, encode_wants(wants), REPLICATION)),
             ("numbers as CBOR", self._signed("POST", path, many_numbers(), REPLICATION)),
         )
-        for path in ("/federation/own/heights", "/federation/own/entries"):
+        for path in ("/federation/own/heights", "/federation/own/entries", "/federation/own/relations"):
             yield f"POST {path}", ("numbers as CBOR", self._signed("POST", path, many_numbers(), REPLICATION))
         path = f"/federation/blobs/0040{'ab' * 64}"
         yield "GET /federation/blobs/{hash}", ("one that is not here", self._signed("GET", path))

@@ -89,7 +89,7 @@ def test_document_without_its_speakers_or_with_others_is_not_believed(them: Fede
     for person in (jane, john):
         person.patch("/me", json={"name": "somebody", "fqdn": person.fqdn})
     offered = served(them, jane)
-    log = read_identity_log(offered)
+    log = read_identity_log(offered.document)
     assert prove_identity(offered, log, "jane.a.ink").document.name == "somebody"
     ((first, *_),) = offered.speakers
     for wrong in (

@@ -354,7 +354,7 @@ def test_name_can_pass_to_another_identity(node: Node, network: VirtualNetwork, 
     with pytest.raises(WrongIdentity):
         find_by_id(node, network, john.id)
     assert find(node, network).id == heir.id
-    with pytest.raises(NoIdentityThere):
+    with pytest.raises(WrongIdentity):
         find_by_id(node, network, john.id)
 
 

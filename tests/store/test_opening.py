@@ -235,6 +235,8 @@ OLDER = """
 DROP TABLE moves_out;
 ALTER TABLE identities DROP COLUMN first_key_lost;
 DROP TABLE moves_in;
+DROP TABLE relocations;
+DROP TABLE document_notices;
 DROP TABLE erasures;
 DROP TABLE erasure_progress;
 DROP TABLE erasure_journal;

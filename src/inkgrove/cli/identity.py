@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -141,7 +141,7 @@ def _tell_first_step(fqdn: str, shown: str) -> None:
     note(f"Write these words down, then give them back: inkgrove identity words {fqdn} --confirm")
 
 
-@app.command(epilog="Example: inkgrove identity recover jane.haiku.ink --node https://haiku.ink")
+@app.command(epilog="Example: inkgrove identity recover jane.haiku.ink --to https://poem.ink --as jane.poem.ink")
 def recover(
     options: CommandOptions,
     fqdn: NameArgument,
@@ -151,15 +151,44 @@ def recover(
     new_controller: Annotated[
         bool, typer.Option("--new-controller", help="Take the controller away, and let the node make a new one.")
     ] = False,
+    to: Annotated[
+        str | None,
+        typer.Option(help="Take the identity to this node: its own one is dead or hostile.", metavar="URL"),
+    ] = None,
+    new_name: Annotated[
+        str | None, typer.Option("--as", help="With --to: the name that it takes there, if not the same.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="With --to: the file of the person.", metavar="FILE", dir_okay=False)
+    ] = None,
+    friend: Annotated[
+        list[str] | None,
+        typer.Option(help="With --to, without a file: somebody whose node is asked for what it holds; repeat it."),
+    ] = None,
+    hostile: Annotated[
+        bool, typer.Option("--hostile", help="With --to: nothing more of what the old node signs counts.")
+    ] = False,
+    older: Annotated[
+        bool, typer.Option("--older", help="With --to: the node may hold newer entries than the file.")
+    ] = False,
 ) -> None:
-    """Get back into an identity on its node with the words: set a new password, over HTTP.
+    """Get back into an identity with the words, over HTTP: set a new password on its node, or take it to another one.
 
-    Standard input has the new password in its first line and the words behind it.
+    Standard input has the new password in its first line and the words behind it, which do not leave this machine.
     """
     from inkgrove.client import Client
 
+    if to is None and (new_name is not None or file is not None or friend or hostile or older):
+        raise InputError("input.usage", "--as, --file, --friend, --hostile and --older go with --to")
+    if to is not None and (node is not None or new_controller):
+        raise InputError("input.usage", "--node and --new-controller are for a node that lives: leave --to out")
+    if to is not None and (file is None) == (not friend):
+        raise InputError("input.usage", "give the file (--file), or friends whose nodes hold something (--friend)")
     password = _read_password()
     given = _read_words()
+    if to is not None:
+        _bring(options, to, new_name or fqdn, password, given, fqdn, file, friend or [], hostile=hostile, older=older)
+        return
     url = node or f"https://{fqdn}"
     with Client(url) as client:
         identity = client.recover(fqdn, password, given)
@@ -168,6 +197,58 @@ def recover(
             identity = signed_in.replace_controller(fqdn, password, given)
     facts = {"fqdn": identity.fqdn, "id": identity.id, "controller": identity.controller, "recovery": identity.recovery}
     options.answer(facts, lambda: print_facts("The password is new, and every sign-in has ended", facts))
+
+
+def _bring(
+    options: CommandOptions,
+    url: str,
+    fqdn: str,
+    password: str,
+    given: str,
+    old_name: str,
+    file: Path | None,
+    friends: list[str],
+    *,
+    hostile: bool,
+    older: bool,
+) -> None:
+    """Take an identity to another node and say what has become of it."""
+    from inkgrove.client import Arrival, Client
+
+    asked: list[Arrival] = []
+    with Client(url) as client, progress("taking it there", quiet=options.as_json, unit="bytes") as bar:
+
+        def show(arrival: Arrival) -> None:
+            asked[:] = [arrival]
+            bar.show(_STEPS[arrival.state], arrival.received, arrival.size, "bytes")
+
+        identity = client.bring_identity(
+            fqdn,
+            password,
+            given,
+            file=file,
+            friends=friends,
+            hostile=hostile,
+            older=older,
+            old_name=old_name,
+            on_progress=show,
+        )
+    facts: dict[str, object] = {"fqdn": identity.fqdn, "id": identity.id, "endpoint": identity.endpoint}
+    facts |= {"controller": identity.controller, "recovery": identity.recovery}
+    told = {str(item["fqdn"]): item["reason"] or f"{item['entries']:,} entries" for item in asked[-1].friends}
+    shown = {**facts, **told}
+    options.answer({**facts, "friends": told}, lambda: print_facts("The identity lives there now", shown))
+    if not hostile:
+        note("What the old node has signed still counts; once it is certain that nothing more is lacking, end its key.")
+
+
+_STEPS: Final = {
+    "asked": "sending the file",
+    "fetching": "fetching",
+    "arriving": "the node checks it",
+    "committing": "signing the document",
+    "here": "finding people",
+}
 
 
 @app.command(epilog="Example: inkgrove identity controller jane.haiku.ink")

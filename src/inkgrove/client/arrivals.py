@@ -159,6 +159,15 @@ class SignedArrival:
     document: IdentityDocument
 
 
+def check_name(arrival: Arrival, old_name: str | None) -> None:
+    """Raise `key.mismatch` if an identity that arrives had another name than it was to have."""
+    if old_name is None or arrival.document is None or arrival.first_document is None:
+        return
+    names = [read_payload(arrival.document).fqdn, read_payload(arrival.first_document).fqdn]
+    if old_name.lower().rstrip(".") not in names:
+        raise KeysError("key.mismatch", f"these are the words of {names[0]}, not of {old_name}: nothing was changed")
+
+
 def sign_arrival(arrival: Arrival, words: str, *, hostile: bool = False) -> SignedArrival:
     """Sign the document that lets an identity live on its new node, once its arrival is `committing`.
 

@@ -124,14 +124,16 @@ class Client(Operations, Blocking):
         friends: Sequence[str] = (),
         hostile: bool = False,
         older: bool = False,
+        old_name: str | None = None,
         timeout: float = 600,
         on_progress: Callable[[Arrival], None] = lambda _arrival: None,
     ) -> Identity:
         """Take an identity to this node, whose old one is dead or hostile, with its words; it gets the name `fqdn`.
 
         `file` is the file of the person. Without one the nodes of `friends` are asked for what they hold. `hostile`
-        ends the old controller. `older`: this node may hold newer entries than the file. Called again after an
-        interruption it goes on. Raises `KeysError` for wrong words, `PersonFileError`, `ArrivalFailed`, or `Refused`.
+        ends the old controller. `older`: this node may hold newer entries than the file. `old_name` is the one that the
+        identity has had so far, to be sure of whose words these are. Called again after an interruption it goes on.
+        Raises `KeysError` for wrong words, `PersonFileError`, `ArrivalFailed`, or `Refused`.
         """
         facts = None if file is None else arrivals.read_file_facts(Path(file))
         begin = arrivals.begin_arrival(fqdn, password, words, file=facts, older=older, friends=friends)
@@ -148,6 +150,7 @@ class Client(Operations, Blocking):
             time.sleep(arrivals.LOOK_SECONDS)
             arrival = self.run(arrivals.arrival_state(arrival))
         on_progress(arrival)
+        arrivals.check_name(arrival, old_name)
         identity = self._commit_arrival(arrival, words, hostile=hostile)
         while not arrival.is_finished and time.monotonic() < until:
             time.sleep(arrivals.LOOK_SECONDS)

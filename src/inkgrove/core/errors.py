@@ -397,6 +397,11 @@ class ParcelError(InkgroveError):
             "What nodes ask or answer when they replicate does not have the form that it should have.",
         ),
         ErrorCode(
+            "parcel.bad-document",
+            422,
+            "The notice of a new document is malformed, or its entries do not prove a document of the identity.",
+        ),
+        ErrorCode(
             "parcel.bad-bundle",
             422,
             "The file is no bundle, or holds something else than instances, their proofs and schemas.",

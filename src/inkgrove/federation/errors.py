@@ -1,5 +1,6 @@
 """The table of error codes between nodes, `federation.*`; the root and the rules are in `core/errors.py`."""
 
+from inkgrove.core import IdentityId
 from inkgrove.core.errors import ErrorCode, InkgroveError, SingleCode
 
 
@@ -106,6 +107,16 @@ class FederationError(InkgroveError):
             502,
             "The other node took the request and did not say what became of this delivery.",
         ),
+        ErrorCode(
+            "federation.moved",
+            502,
+            "The identity has moved to another node, and is looked up where its newest document leads.",
+        ),
+        ErrorCode(
+            "federation.unproved-move",
+            502,
+            "The other node says that an identity has moved, and does not prove it.",
+        ),
         # Taking in what others send
         ErrorCode(
             "federation.not-given-again",
@@ -192,3 +203,18 @@ class QuotaUsedUp(SingleCode, FederationError):
 
 class BadMove(SingleCode, FederationError):
     code = "federation.bad-move"
+
+
+class UnprovedMove(SingleCode, FederationError):
+    code = "federation.unproved-move"
+
+
+class IdentityRelocated(SingleCode, FederationError):
+    code = "federation.moved"
+
+    @property
+    def identities(self) -> list[IdentityId]:
+        """Those of the identities that were asked for who have moved."""
+        found = self.data["identities"]
+        assert isinstance(found, list)
+        return found

@@ -5,6 +5,7 @@ from typing import Final
 
 import structlog
 
+from inkgrove.core import IdentityId
 from inkgrove.federation.peers.discovery import Discovery
 from inkgrove.federation.peers.limits import Quotas
 from inkgrove.federation.peers.senders import RequestAuthenticator
@@ -16,6 +17,7 @@ from inkgrove.federation.replication.sync import Replicator
 from inkgrove.federation.sharing.closing import AccountCloser
 from inkgrove.federation.sharing.fetching import BlobFetcher
 from inkgrove.federation.sharing.outbox import Outbox
+from inkgrove.federation.sharing.relocation import Relocator, tell_of_new_document
 from inkgrove.node.runtime import Node
 from inkgrove.store.locks import try_file_lock
 
@@ -35,15 +37,21 @@ class Federation:
         self.discovery = Discovery(node, self.transport, strangers=self._for_strangers)
         self.senders = RequestAuthenticator(node, self.discovery)
         self.outbox = Outbox(node, self.transport, self.discovery)
+        self.relocator = Relocator(node, self.transport, self.discovery, on_moved=self.outbox.locate_again)
         self.replicator = Replicator(node, self.transport, self.discovery, importer=importer)
         self.recovery = Recovery(node, self.transport, self.discovery)
         self.closer = AccountCloser(node)
-        self.arrivals = ArrivalWorker(node, self.transport, self.discovery)
+        self.arrivals = ArrivalWorker(node, self.transport, self.discovery, tell=self._tell_of_arrival)
         self.blobs = BlobFetcher(node, self.transport, self.discovery)
         self.answer_quotas = Quotas(node.settings.peer_answer_bytes_per_minute, node.clock)
 
+    async def _tell_of_arrival(self, identity: IdentityId) -> None:
+        """Tell everybody concerned of the document with which an identity lives here."""
+        await asyncio.to_thread(tell_of_new_document, self._node, identity)
+        self.relocator.wake()
+
     async def run(self) -> None:
-        """Deliver, replicate, recover, close accounts, take newcomers in; until cancelled, in one process of a home."""
+        """Deliver, follow moves, replicate, recover, close accounts, take newcomers in; until cancelled."""
         while True:
             try:
                 await self._run()
@@ -58,6 +66,7 @@ class Federation:
         with lock:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.outbox.run())
+                tasks.create_task(self.relocator.run())
                 tasks.create_task(self.replicator.run())
                 tasks.create_task(self.recovery.run())
                 tasks.create_task(self.closer.run())

@@ -116,7 +116,16 @@ from inkgrove.messages.replication import (
 )
 from inkgrove.messages.schema import FieldChange, SchemaMessage, SchemaMeta, SchemaMigration, SchemaRevert
 from inkgrove.messages.timestamp import Timestamp, parse_timestamp, render_timestamp, timestamp_from_seconds
-from inkgrove.messages.value_readers import UNSET, Unset, read_bytes_or_hex, read_endpoint, read_host, read_name
+from inkgrove.messages.value_readers import (
+    UNSET,
+    Unset,
+    read_bytes_or_hex,
+    read_endpoint,
+    read_entry_pair,
+    read_host,
+    read_name,
+    write_entry_pairs,
+)
 
 __all__ = [
     "DELIVERY_FORMAT",
@@ -232,6 +241,7 @@ __all__ = [
     "read_bytes_or_hex",
     "read_end",
     "read_endpoint",
+    "read_entry_pair",
     "read_host",
     "read_name",
     "read_proof",
@@ -241,4 +251,5 @@ __all__ = [
     "value_to_json",
     "verify_proof",
     "with_salt",
+    "write_entry_pairs",
 ]

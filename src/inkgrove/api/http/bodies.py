@@ -16,6 +16,7 @@ from inkgrove.api.http.formats import MAX_VALUES, first_headers, is_json, media_
 from inkgrove.api.http.limits import MemoryBudget, TransferTimeout
 from inkgrove.api.http.problems import RequestProblem, problem
 from inkgrove.core.errors import InkgroveError, make_error
+from inkgrove.federation.peers import DOCUMENTS_PATH, MAX_NOTICE_BYTES
 from inkgrove.federation.replication import ENTRIES_PATH, OWN_ENTRIES_PATH
 from inkgrove.federation.replication import FORK_PROOFS_PATH as FORKS
 from inkgrove.federation.sharing import DELIVERIES_PATH as DELIVERIES
@@ -29,7 +30,7 @@ _FROM_NODES: Final = "/federation/"
 _MIB: Final = 1024 * 1024
 _OF_NODES: Final = 4096
 """The size of a body below `/federation/`, where nothing else is said: anybody may send one."""
-_LARGER: Final = {ENTRIES_PATH: _MIB, OWN_ENTRIES_PATH: _MIB}
+_LARGER: Final = {ENTRIES_PATH: _MIB, OWN_ENTRIES_PATH: _MIB, DOCUMENTS_PATH: MAX_NOTICE_BYTES}
 _SMALL: Final = 64 * 1024
 """Up to this size a body is read for anybody, and JSON checked where we are: a thread costs more."""
 _MOST_ADMITTED: Final = 256 * _MIB

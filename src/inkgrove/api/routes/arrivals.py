@@ -44,9 +44,9 @@ from inkgrove.node.moving import (
     check_mandate,
     file_request,
     give_up,
-    keep_begun_file,
     read_progress,
     require_arrival,
+    resume_file,
     settle,
 )
 from inkgrove.node.publishing import render_next_entry
@@ -280,8 +280,7 @@ def _begin(node: Node, key: PublicKey, body: NewArrivalBody) -> tuple[StoredArri
         request=wanted,
         replaces=True,
     )
-    keep_begun_file(node, arrival.identity, wanted, None if before is None else before.request)
-    return arrival, token
+    return resume_file(node, arrival, before), token
 
 
 def get_arrival(request: Request, id: IdParameter) -> StoredArrival:  # noqa: A002  the name in the address

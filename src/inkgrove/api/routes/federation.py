@@ -19,7 +19,13 @@ from inkgrove.api.routes.models import StrictModel, from_base64
 from inkgrove.core import IdentityId
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.federation.federation import Federation
-from inkgrove.federation.peers import LogOwner, received_request
+from inkgrove.federation.peers import (
+    DOCUMENT_MEDIA_TYPE,
+    DOCUMENTS_PATH,
+    LogOwner,
+    receive_document,
+    received_request,
+)
 from inkgrove.federation.peers import PeerRequest as SignedRequest
 from inkgrove.federation.replication import (
     ENTRIES_PATH,
@@ -154,6 +160,29 @@ async def hear_of_relation(request: Request) -> Response:
     sender = await admit(request, body)
     answer = await run_in_threadpool(relations.receive_move, get_node(request), sender, body)
     return Response(answer, media_type=relations.RELATION_MEDIA_TYPE)
+
+
+@router.post(
+    DOCUMENTS_PATH,
+    status_code=204,
+    response_class=Response,
+    responses={
+        204: {"description": "Whatever came of it"},
+        **responses(*SIGNED, "parcel.bad-document", "storage.low-disk"),
+    },
+    openapi_extra={"requestBody": {"required": True, "content": {DOCUMENT_MEDIA_TYPE: BINARY}}},
+)
+async def hear_of_document(request: Request) -> Response:
+    """Take in the newest document of an identity, with the entries that prove it, from any node.
+
+    Nothing is kept of an identity that nobody here knows; the answer does not say so.
+    """
+    body = await request.body()
+    sender = await admit(request, body)
+    charge = partial(federation_of(request).senders.charge, sender, get_address(request))
+    await run_in_threadpool(receive_document, get_node(request), body, charge)
+    federation_of(request).relocator.wake()
+    return Response(status_code=204)
 
 
 # Replication: what anybody may have

@@ -132,6 +132,8 @@ async def _find_elsewhere(
     known = await run_in_threadpool(node.database.read, lambda connection: find_remote_identity(connection, name))
     if known is not None and not must_answer:
         return known
+    if known is not None and known.has_moved:
+        name = known.id  # asked for where its newest document leads
     discovery = federation.discovery
     try:
         return await (discovery.find(name) if isinstance(name, str) else discovery.find_by_id(name))

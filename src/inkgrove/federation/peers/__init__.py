@@ -1,11 +1,22 @@
 """Other nodes: finding them, proving who they are, sending them requests, admitting theirs (docs/protocol.md 7.1, 8.9).
 
-`well_known` is the document that proves an identity, `discovery` finds and remembers identities, `transport` carries
-requests within limits, `signed_requests` signs and checks them, `senders` authenticates those that arrive, and `limits`
-bounds what others may send or make this node do. Names and bytes come in; proved identities and answers go out.
+`well_known` is the document that proves an identity, `documents` takes newer ones in however they come, `discovery`
+finds and remembers identities, `transport` carries requests within limits, `signed_requests` signs and checks them,
+`senders` authenticates those that arrive, and `limits` bounds what others may send or make this node do. Names and
+bytes come in; proved identities and answers go out.
 """
 
 from inkgrove.federation.peers.discovery import Discovery
+from inkgrove.federation.peers.documents import (
+    DOCUMENT_FORMAT,
+    DOCUMENT_MEDIA_TYPE,
+    DOCUMENTS_PATH,
+    MAX_NOTICE_BYTES,
+    encode_document,
+    receive_document,
+    take_document,
+    take_moved,
+)
 from inkgrove.federation.peers.limits import LookupQuota, Quotas, SenderQuotas, run_rounds
 from inkgrove.federation.peers.senders import LogOwner, RequestAuthenticator, choose_sender_name, received_request
 from inkgrove.federation.peers.signed_requests import (
@@ -35,11 +46,14 @@ from inkgrove.federation.peers.well_known import (
     WELL_KNOWN_FORMAT,
     WELL_KNOWN_NODE_PATH,
     WELL_KNOWN_PATH,
+    DocumentProof,
     ProofEntry,
     WellKnown,
     claim_of,
     host_document,
     parse_well_known,
+    read_document_proof,
+    render_document_proof,
     render_well_known,
     serves_authority,
     well_known_of,
@@ -47,12 +61,17 @@ from inkgrove.federation.peers.well_known import (
 
 __all__ = [
     "COMPONENTS",
+    "DOCUMENTS_PATH",
+    "DOCUMENT_FORMAT",
+    "DOCUMENT_MEDIA_TYPE",
+    "MAX_NOTICE_BYTES",
     "MAX_WELL_KNOWN_BYTES",
     "WELL_KNOWN_FORMAT",
     "WELL_KNOWN_NODE_PATH",
     "WELL_KNOWN_PATH",
     "Address",
     "Discovery",
+    "DocumentProof",
     "HttpTransport",
     "LogOwner",
     "LookupQuota",
@@ -70,6 +89,7 @@ __all__ = [
     "check_times",
     "choose_sender_name",
     "claim_of",
+    "encode_document",
     "find_target",
     "host_document",
     "is_allowed",
@@ -77,12 +97,17 @@ __all__ = [
     "parse_resolve",
     "parse_url",
     "parse_well_known",
+    "read_document_proof",
     "read_signature",
+    "receive_document",
     "received_request",
+    "render_document_proof",
     "render_well_known",
     "run_rounds",
     "run_with_transport",
     "serves_authority",
     "sign_request",
+    "take_document",
+    "take_moved",
     "well_known_of",
 ]

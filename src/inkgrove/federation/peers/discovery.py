@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from inkgrove.core import HeldEntry, IdentityId, NextEntry, PublicKey, find_next_entry, identity_of
+from inkgrove.core import IdentityId, NextEntry, PublicKey, find_next_entry, identity_of
 from inkgrove.core.errors import InkgroveError, make_error
 from inkgrove.federation.errors import (
     AnswerTooLarge,
@@ -24,6 +24,7 @@ from inkgrove.federation.errors import (
     WrongIdentity,
     WrongName,
 )
+from inkgrove.federation.peers.documents import find_newest_name, store_log0_entries
 from inkgrove.federation.peers.limits import LookupQuota, RequestSlots, domain_of
 from inkgrove.federation.peers.transport import PeerRequest, PeerResponse, Transport, parse_url
 from inkgrove.federation.peers.well_known import (
@@ -45,7 +46,6 @@ from inkgrove.node.identity import (
     apply_identity_log,
     confirm_name,
     find_control,
-    find_newest_document,
     find_own_name_holder,
     find_unconfirmed_holder,
     is_identity_forked,
@@ -59,11 +59,13 @@ from inkgrove.store.federation import (
     RemoteIdentity,
     find_remote_identity,
     forget_remote_identity,
+    is_mentioned,
     newest_node_key,
     put_remote_identity,
+    queue_relocation,
 )
-from inkgrove.store.logs import by_log, find_log, ingest_batch, prepare_items
-from inkgrove.store.node import HostedIdentity, find_identity, has_accepted_relation, leave_name
+from inkgrove.store.logs import find_log
+from inkgrove.store.node import HostedIdentity, has_accepted_relation, leave_name
 
 _SECOND: Final = 1_000_000
 _FAILURE_SECONDS: Final = 30
@@ -197,11 +199,12 @@ class Discovery:
         return kept
 
     async def find_by_id(self, identity: IdentityId) -> RemoteIdentity:
-        """Return an identity whose name was once known, asked for again there, or where it has moved, if expired.
+        """Return an identity, from memory while that has not expired; else asked for where its newest document leads.
 
-        Raises `NoIdentityThere` if no name is known, or another `FederationError`.
+        An older name is asked only if no document is held: its host may be dead, or not want it to move. Raises
+        `NoIdentityThere` if no name is known, or another `FederationError`.
         """
-        fqdn = await self._run_blocking(lambda: self._name_of(identity))
+        fqdn = await self._run_blocking(lambda: self._node.database.read(lambda c: find_newest_name(c, identity)))
         if fqdn is None:
             raise NoIdentityThere(f"no name of the identity {identity} is known", id=identity)
         try:
@@ -215,12 +218,10 @@ class Discovery:
     async def refresh(self, first_key: PublicKey) -> None:
         """Ask an identity's node for its newest document, if anything of it is held; failures are passed over."""
 
-        def work(connection: Connection) -> str | None:
-            known = find_remote_identity(connection, identity_of(first_key))
-            held = find_newest_document(connection, first_key)
-            return known.fqdn if known is not None else held[1].fqdn if held is not None else None
-
-        fqdn = await self._run_blocking(lambda: self._node.database.read(work))
+        identity = identity_of(first_key)
+        fqdn = await self._run_blocking(
+            lambda: self._node.database.read(lambda c: find_newest_name(c, identity, first_key))
+        )
         if fqdn is not None and not await self._run_blocking(lambda: self._is_own(fqdn)):
             with suppress(InkgroveError):  # where nobody answers, what is held is all that is known
                 await self.find(fqdn, fetched_since=self._node.clock(), quota=self._names)
@@ -353,18 +354,6 @@ class Discovery:
             hosted.id, hosted.fqdn, document.endpoint, hosted.key, revision, key, fetched=now, expires=now + _SECOND
         )
 
-    def _name_of(self, identity: IdentityId) -> str | None:
-        def work(connection: Connection) -> str | None:
-            hosted = find_identity(connection, identity)
-            if hosted is not None and hosted.lives_here:
-                return hosted.fqdn
-            known = find_remote_identity(connection, identity)
-            if known is not None or hosted is None:
-                return known.fqdn if known is not None else None
-            return read_newest_document(connection, hosted.key)[1].fqdn  # it moved: asked where its own document says
-
-        return self._node.database.read(work)
-
     def _is_related(self, fqdn: str) -> bool:
         def work(connection: Connection) -> bool:
             known = find_remote_identity(connection, fqdn)
@@ -439,7 +428,7 @@ class Discovery:
 
     def _store(self, fqdn: str, body: bytes, *, is_stranger: bool) -> RemoteIdentity | _Found:
         offered = parse_well_known(body)
-        log = read_identity_log(offered)
+        log = read_identity_log(offered.document)
         is_new = self._node.database.read(lambda connection: find_log(connection, log.author, IDENTITY_LOG)) is None
         try:
             proved = prove_identity(offered, log, fqdn)
@@ -469,7 +458,7 @@ def _remember(connection: Connection, node: Node, found: _Found) -> RemoteIdenti
     """Store what was proved and return the newest of it and what is held; an error to be raised after the commit."""
     proved = found.proved
     identity, author, fqdn = proved.log.id, proved.log.author, proved.document.fqdn
-    _ingest(connection, (*proved.log.entries, *proved.key_entries))
+    store_log0_entries(connection, (*proved.log.entries, *proved.key_entries))
     control = find_control(connection, author)
     if control is None or is_identity_forked(connection, author):
         forget_remote_identity(connection, identity)
@@ -477,6 +466,7 @@ def _remember(connection: Connection, node: Node, found: _Found) -> RemoteIdenti
     # What is held can be newer than what was just proved.
     document_seq, document = control.path[0].seq_num, control.document
     if document.fqdn != fqdn:
+        apply_identity_log(connection, author)
         return WrongName(f"the identity at {fqdn} has since moved to {document.fqdn}", fqdn=fqdn, named=document.fqdn)
     known = replace(found.remote, endpoint=document.endpoint, document_seq=document_seq)
     own_key = newest_node_key(connection)
@@ -484,7 +474,14 @@ def _remember(connection: Connection, node: Node, found: _Found) -> RemoteIdenti
         forget_remote_identity(connection, identity)
         confirm_name(connection, node, fqdn)
     else:
+        before, ousted = find_remote_identity(connection, identity), find_remote_identity(connection, fqdn)
         put_remote_identity(connection, known)
+        moved = [before] if before is not None and before.node_key != known.node_key else []
+        # Who had the name before is on another node, wherever they are found next.
+        moved += [ousted] if ousted is not None and ousted.id != identity else []
+        for item in moved:
+            if is_mentioned(connection, item.id):
+                queue_relocation(connection, item.id, is_new_node=True)
         if (hosted := find_unconfirmed_holder(connection, node, fqdn)) is not None:
             leave_name(connection, fqdn, hosted.id)  # it is somebody's on another node now
     apply_identity_log(connection, author)
@@ -492,10 +489,5 @@ def _remember(connection: Connection, node: Node, found: _Found) -> RemoteIdenti
 
 
 def _store_forked(connection: Connection, log: SignedLog) -> None:
-    _ingest(connection, log.entries)
+    store_log0_entries(connection, log.entries)
     forget_remote_identity(connection, log.id)
-
-
-def _ingest(connection: Connection, entries: tuple[HeldEntry, ...]) -> None:
-    prepared, _ = prepare_items((item.signed, item.payload) for item in entries)
-    ingest_batch(connection, by_log(prepared), must_be_next=False)

@@ -22,7 +22,7 @@ from http_message_signatures.exceptions import HTTPMessageSignaturesException
 
 from inkgrove.core import PublicKey, SecretKey, verify_signature
 from inkgrove.core.errors import BadSignature, InkgroveError
-from inkgrove.federation.errors import BadRequestSignature, FederationError
+from inkgrove.federation.errors import BadRequestSignature, FederationError, PeerUnreachable
 from inkgrove.federation.peers.transport import PeerRequest
 from inkgrove.messages import read_host
 from inkgrove.node.runtime import Node, load_node_key
@@ -262,8 +262,11 @@ def make_signed_request(
 ) -> PeerRequest:
     """Make a signed request to the node of an identity, in the name of one of ours (its FQDN).
 
-    It is good for one sending: each has a nonce of its own, so that a retry is not refused as a replay.
+    It is good for one sending: each has a nonce of its own, so that a retry is not refused as a replay. Raises
+    `PeerUnreachable` if the identity has moved and was not found anew yet: nothing goes to a place that it has left.
     """
+    if to.has_moved:
+        raise PeerUnreachable(f"{to.fqdn} has moved, and was not found where its newest document leads", fqdn=to.fqdn)
     headers = (("Content-Type", content_type),) if content_type is not None else ()
     request = PeerRequest(method, to.endpoint.rstrip("/") + path, headers, body)
     nonce = node.random_bytes(16).hex()

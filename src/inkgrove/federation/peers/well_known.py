@@ -48,7 +48,7 @@ from inkgrove.messages import (
     read_host,
 )
 from inkgrove.node.errors import UnknownIdentity
-from inkgrove.node.identity import IDENTITY_LOG, IdentityRecord, parse_fqdn, read_control, show_identity
+from inkgrove.node.identity import IDENTITY_LOG, parse_fqdn, read_control, show_identity
 from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.store.db import Connection
 from inkgrove.store.logs import find_entry, find_log, read_entries, read_entry_bytes
@@ -62,12 +62,12 @@ _FORMATS: Final = (1, WELL_KNOWN_FORMAT)
 """The formats that are read: in format 1 nobody but the first key speaks."""
 _CLAIM_FORMAT: Final = 1
 """The format of what nodes sign about names, and of the document of a host."""
-_MAX_SPEAKERS: Final = 16
+MAX_SPEAKERS: Final = 16
 """How many controllers may lead to the document, one after the other."""
 MAX_WELL_KNOWN_BYTES: Final = 4 * 1024 * 1024
 """Two payloads of the largest size, in base64, with room for the entries."""
 
-_MAX_LOG_ENTRIES: Final = 256
+MAX_LOG_ENTRIES: Final = 256
 """Above any certificate pool: a path in a log of 2^63 entries has less than 130."""
 
 
@@ -77,6 +77,24 @@ class ProofEntry:
 
     encoded: bytes
     payload: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentProof:
+    """The entries that prove the document of an identity, wherever it is served."""
+
+    id: IdentityId
+    log: tuple[ProofEntry, ...]
+    """Of log 0 of the first key: the newest document and what proves it."""
+    keys: tuple[ProofEntry, ...] = ()
+    """Entry 1 of log 0 of each further key."""
+    speakers: tuple[tuple[ProofEntry, ...], ...] = ()
+    """Of log 0 of each controller that leads to the document: entry 1, its document and what proves it."""
+
+    @property
+    def entry_count(self) -> int:
+        """How many entries have to be verified."""
+        return len(self.log) + len(self.keys) + sum(map(len, self.speakers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +108,14 @@ class WellKnown:
     proof: bytes
     """The node's signature of `claim_of`: that it serves this identity, there."""
     log: tuple[ProofEntry, ...]
-    """Of log 0 of the first key: the newest document and what proves it."""
+    """As in `DocumentProof`."""
     keys: tuple[ProofEntry, ...] = ()
-    """Entry 1 of log 0 of each further key."""
     speakers: tuple[tuple[ProofEntry, ...], ...] = ()
-    """Of log 0 of each controller that leads to the document: entry 1, its document and what proves it."""
+
+    @property
+    def document(self) -> DocumentProof:
+        """What proves the document, without who serves it."""
+        return DocumentProof(self.id, self.log, self.keys, self.speakers)
 
 
 def claim_of(identity: IdentityId, fqdn: str, endpoint: str) -> bytes:
@@ -135,36 +156,63 @@ def render_well_known(document: WellKnown) -> dict[str, Any]:
         "fqdn": document.fqdn,
         "id": document.id.hex(),
         "node": {"endpoint": document.endpoint, "key": document.node_key.hex(), "proof": document.proof.hex()},
-        "log": [_render_entry(item) for item in document.log],
-        "speakers": [[_render_entry(item) for item in log] for log in document.speakers],
-        "keys": [_render_entry(item) for item in document.keys],
+        **_render_proofs(document.document),
     }
+
+
+def render_document_proof(proof: DocumentProof) -> dict[str, Any]:
+    """Render what proves a document as JSON, in the form of the well-known document without the node."""
+    return {"inkgrove": WELL_KNOWN_FORMAT, "id": proof.id.hex(), **_render_proofs(proof)}
+
+
+def _render_proofs(proof: DocumentProof) -> dict[str, Any]:
+    return {
+        "log": [_render_entry(item) for item in proof.log],
+        "speakers": [[_render_entry(item) for item in log] for log in proof.speakers],
+        "keys": [_render_entry(item) for item in proof.keys],
+    }
+
+
+def read_document_proofs(content: Any) -> DocumentProof:
+    """Read what proves a document from parsed JSON; raises `BadAnswer`, ValueError, TypeError or KeyError."""
+    if type(content) is not dict:
+        raise BadAnswer("what proves a document is a map")
+    speakers = content["speakers"] if content.get("inkgrove") != 1 else []
+    if type(speakers) is not list or len(speakers) > MAX_SPEAKERS:
+        raise BadAnswer(f"at most {MAX_SPEAKERS} controllers may lead to the document")
+    return DocumentProof(
+        id=IdentityId(_parse_hex(content["id"], 32)),
+        log=_parse_entries(content["log"], MAX_LOG_ENTRIES),
+        keys=_parse_entries(content["keys"], MAX_ARRAY_ELEMENTS),
+        speakers=tuple(_parse_entries(log, MAX_LOG_ENTRIES) for log in speakers),
+    )
 
 
 def parse_well_known(body: bytes) -> WellKnown:
     """Parse the document from an answer; raises `BadAnswer`. Unknown keys are ignored: later formats may have more."""
     try:
-        content = json.loads(body, object_pairs_hook=_map_without_doubles)
-        if content["inkgrove"] not in _FORMATS:
-            raise BadAnswer(f"a document of format {str(content['inkgrove'])[:20]!r}; {WELL_KNOWN_FORMAT} is known")
-        speakers = content["speakers"] if content["inkgrove"] != 1 else []
-        if type(speakers) is not list or len(speakers) > _MAX_SPEAKERS:
-            raise BadAnswer(f"at most {_MAX_SPEAKERS} controllers may lead to the document")
-        return WellKnown(
-            fqdn=read_host(content["fqdn"], "fqdn"),
-            id=IdentityId(_parse_hex(content["id"], 32)),
-            endpoint=read_endpoint(content["node"]["endpoint"], "endpoint"),
-            node_key=parse_public_key(content["node"]["key"]),
-            proof=_parse_hex(content["node"]["proof"], SIGNATURE_BYTES),
-            log=_parse_entries(content["log"], _MAX_LOG_ENTRIES),
-            keys=_parse_entries(content["keys"], MAX_ARRAY_ELEMENTS),
-            speakers=tuple(_parse_entries(log, _MAX_LOG_ENTRIES) for log in speakers),
-        )
+        return _read_well_known(json.loads(body, object_pairs_hook=_map_without_doubles))
     except BadAnswer:
         raise
     except (InkgroveError, ValueError, TypeError, KeyError, RecursionError) as err:
         reason = err.message if isinstance(err, InkgroveError) else repr(err)
         raise BadAnswer(f"the document of the node cannot be read: {reason:.200}") from err
+
+
+def _read_well_known(content: Any) -> WellKnown:
+    if content["inkgrove"] not in _FORMATS:
+        raise BadAnswer(f"a document of format {str(content['inkgrove'])[:20]!r}; {WELL_KNOWN_FORMAT} is known")
+    proof = read_document_proofs(content)
+    return WellKnown(
+        fqdn=read_host(content["fqdn"], "fqdn"),
+        id=proof.id,
+        endpoint=read_endpoint(content["node"]["endpoint"], "endpoint"),
+        node_key=parse_public_key(content["node"]["key"]),
+        proof=_parse_hex(content["node"]["proof"], SIGNATURE_BYTES),
+        log=proof.log,
+        keys=proof.keys,
+        speakers=proof.speakers,
+    )
 
 
 def _render_entry(item: ProofEntry) -> dict[str, str]:
@@ -228,7 +276,7 @@ def well_known_of(node: Node, fqdn: str) -> WellKnown:
     if document.endpoint != node.settings.endpoint.format(fqdn=document.fqdn):
         # Signed elsewhere, or under another setting: to vouch for it would lead other people's mail there.
         raise UnknownIdentity(f"{document.fqdn} names another node as its own: {document.endpoint}")
-    log, speakers, keys = node.database.read(lambda connection: _read_proofs(connection, identity))
+    proof = node.database.read(lambda connection: read_document_proof(connection, identity.key))
     own_key = load_node_key(node)
     return WellKnown(
         fqdn=document.fqdn,
@@ -236,9 +284,9 @@ def well_known_of(node: Node, fqdn: str) -> WellKnown:
         endpoint=document.endpoint,
         node_key=own_key.public,
         proof=own_key.sign(claim_of(identity.id, document.fqdn, document.endpoint)),
-        log=log,
-        keys=keys,
-        speakers=speakers,
+        log=proof.log,
+        keys=proof.keys,
+        speakers=proof.speakers,
     )
 
 
@@ -255,28 +303,12 @@ def serves_authority(node: Node, authority: str) -> bool:
 Log0Proof = tuple[ProofEntry, ...]
 
 
-def _read_proofs(
-    connection: Connection, identity: IdentityRecord
-) -> tuple[Log0Proof, tuple[Log0Proof, ...], Log0Proof]:
-    """The proofs of the documents that lead to the one in effect, the first key's first, and of the further keys."""
-    log, *speakers = (_proof(connection, step) for step in read_control(connection, identity.key).path)
-    return log, tuple(speakers), _keys(connection, identity)
-
-
-def render_proof_of(connection: Connection, first_key: PublicKey) -> dict[str, Any]:
-    """Render the entries that prove the document of an identity as JSON, wherever it is served."""
+def read_document_proof(connection: Connection, first_key: PublicKey) -> DocumentProof:
+    """Read the entries that prove the document in effect of an identity; raises `UnknownIdentity` if there is none."""
     control = read_control(connection, first_key)
     log, *speakers = (_proof(connection, step) for step in control.path)
-    counted = set(keys_of(connection, control.identity)) - {first_key}
-    keys = [item.key for item in control.document.keys if item.key in counted]
-    first = [stored for key in keys for stored in read_entries(connection, key, IDENTITY_LOG, 1, 1)]
-    return {
-        "inkgrove": WELL_KNOWN_FORMAT,
-        "id": control.identity.hex(),
-        "log": [_render_entry(item) for item in log],
-        "speakers": [[_render_entry(item) for item in speaker] for speaker in speakers],
-        "keys": [_render_entry(ProofEntry(stored.entry.encoded, stored.payload)) for stored in first],
-    }
+    identity = identity_of(first_key)
+    return DocumentProof(identity, log, _keys(connection, identity, first_key, control.document), tuple(speakers))
 
 
 def _proof(connection: Connection, step: SignedDocument) -> Log0Proof:
@@ -313,10 +345,12 @@ def _payload(connection: Connection, entry_hash: Hash) -> bytes | None:
     return None if stored is None else stored.payload
 
 
-def _keys(connection: Connection, identity: IdentityRecord) -> tuple[ProofEntry, ...]:
+def _keys(
+    connection: Connection, identity: IdentityId, first_key: PublicKey, document: IdentityDocument
+) -> tuple[ProofEntry, ...]:
     """Entry 1 of log 0 of each further key that names its identity; other keys of the document are left out."""
-    counted = set(keys_of(connection, identity.id))
-    listed = [item.key for item in identity.document.keys if item.key in counted and item.key != identity.key]
+    counted = set(keys_of(connection, identity))
+    listed = [item.key for item in document.keys if item.key in counted and item.key != first_key]
     found = (read_entries(connection, key, IDENTITY_LOG, 1, 1) for key in listed)
     return tuple(ProofEntry(stored.entry.encoded, stored.payload) for entries in found for stored in entries)
 
@@ -345,7 +379,7 @@ class ProvedIdentity:
     """Log 0 of the controllers that speak, and entry 1 of that of each further key which names the identity itself."""
 
 
-def read_identity_log(offered: WellKnown) -> SignedLog:
+def read_identity_log(offered: DocumentProof) -> SignedLog:
     """Return the entries of log 0; raises a `FederationError` unless the key of the id has signed all of them."""
     entries = tuple(_signed(offered.log))
     logs = {(item.signed.entry.author, item.signed.entry.log_id) for item in entries}
@@ -363,8 +397,8 @@ def read_identity_log(offered: WellKnown) -> SignedLog:
     return SignedLog(offered.id, author, entries)
 
 
-def prove_identity(offered: WellKnown, log: SignedLog, fqdn: str) -> ProvedIdentity:
-    """Return what the entries prove about the identity at an FQDN; raises a `FederationError` if they do not."""
+def prove_document(offered: DocumentProof, log: SignedLog) -> ProvedIdentity:
+    """Return what the entries prove about an identity, wherever they came from; raises a `FederationError`."""
     report = verify_log(log.entries, partial=True)
     if report.invalid_from is not None:
         raise ForkedIdentity(f"log 0 of {log.id} contradicts itself at entry {report.invalid_from}", id=log.id)
@@ -394,7 +428,15 @@ def prove_identity(offered: WellKnown, log: SignedLog, fqdn: str) -> ProvedIdent
         raise FederationError(
             "federation.unproved-document", "an entry is offered of a key that does not lead to the document"
         )
-    document, document_seq = control.document, control.path[0].seq_num
+    spoken = tuple(item for entries in speakers for item in entries)
+    key_entries = (*spoken, *_key_entries(offered, log.id, control.document))
+    return ProvedIdentity(log, control.document, control.path[0].seq_num, key_entries)
+
+
+def prove_identity(offered: WellKnown, log: SignedLog, fqdn: str) -> ProvedIdentity:
+    """Return what the entries prove about the identity at an FQDN; raises a `FederationError` if they do not."""
+    proved = prove_document(offered.document, log)
+    document = proved.document
     if fqdn not in {offered.fqdn} & {document.fqdn}:
         raise WrongName(f"the identity at {fqdn} calls itself {document.fqdn}", fqdn=fqdn, named=document.fqdn)
     if document.endpoint != offered.endpoint:
@@ -408,11 +450,10 @@ def prove_identity(offered: WellKnown, log: SignedLog, fqdn: str) -> ProvedIdent
         raise FederationError(
             "federation.unproved-node", f"the key that {fqdn} names has not signed that its node serves the identity"
         ) from err
-    spoken = tuple(item for entries in speakers for item in entries)
-    return ProvedIdentity(log, document, document_seq, (*spoken, *_key_entries(offered, log.id, document)))
+    return proved
 
 
-def _read_speakers(offered: WellKnown) -> list[tuple[HeldEntry, ...]]:
+def _read_speakers(offered: DocumentProof) -> list[tuple[HeldEntry, ...]]:
     """Return log 0 of each controller that is offered, verified; raises a `FederationError`."""
     speakers = [tuple(_signed(entries)) for entries in offered.speakers]
     for entries in speakers:
@@ -448,7 +489,7 @@ def _decode(payload: bytes) -> Message | None:
         return None
 
 
-def _key_entries(offered: WellKnown, identity: IdentityId, document: IdentityDocument) -> Iterable[HeldEntry]:
+def _key_entries(offered: DocumentProof, identity: IdentityId, document: IdentityDocument) -> Iterable[HeldEntry]:
     listed = {item.key for item in document.keys}
     for item in _signed(offered.keys):
         entry = item.signed.entry

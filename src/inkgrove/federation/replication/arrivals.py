@@ -262,15 +262,14 @@ class _Asking:
         """Ask everybody, again as long as further keys come to light; an error of this node, if that stopped it."""
         controller = self._node.vault.open(self._arrival.sealed)
         slots = asyncio.Semaphore(_FRIENDS_AT_ONCE)
-        keys: frozenset[PublicKey] = frozenset()
+        last: tuple[frozenset[PublicKey], frozenset[PublicKey]] | None = None
         for _ in range(_MOST_ROUNDS):
-            wanted, belonging = await self._run_blocking(self._wanted_keys)
-            waiting = [
-                name for name in self.names if not self._is_answered(name) or self._asked_for(name) < len(wanted)
-            ]
-            if not waiting or (wanted == keys and all(map(self._was_tried, waiting))):
+            keys = wanted, belonging = await self._run_blocking(self._wanted_keys)
+            known = len(wanted) + len(belonging)
+            waiting = [name for name in self.names if not self._is_answered(name) or self._asked_for(name) < known]
+            if not waiting or (keys == last and all(map(self._was_tried, waiting))):
                 break
-            keys = wanted
+            last = keys
 
             async def ask(name: str) -> InkgroveError | None:
                 async with slots:
@@ -289,7 +288,7 @@ class _Asking:
         return bool(self.friends.get(name, {}).get("tries"))
 
     def _asked_for(self, name: str) -> int:
-        """For how many keys a friend was asked."""
+        """For how many keys a friend was asked, those that belong to the identity counted twice."""
         count: int = self.friends.get(name, {}).get("keys", 0)
         return count
 
@@ -325,7 +324,7 @@ class _Asking:
                         is_friend = item.identity == known.id
                         self._told[item.identity.hex(), item.side] = render_told(item, is_friend=is_friend)
                 await self._fetch(source, friend, wanted, belonging)
-            friend.update(state="answered", keys=len(wanted), reason=None)
+            friend.update(state="answered", keys=len(wanted) + len(belonging), reason=None)
         except (FederationError, TimeoutError) as error:
             code = error.code if isinstance(error, FederationError) else PeerTimeout.code
             friend.update(state="failed", reason=f"{code}: {error}"[:300])

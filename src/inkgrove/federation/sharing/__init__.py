@@ -1,8 +1,9 @@
 """Sharing: sending instances to the identities they are for, and receiving those of others (docs/protocol.md 8).
 
 `outbox` sends what is queued, `inbox` decides on what arrives, `request_box` releases what waits for its recipient,
-`relations` tells other nodes of moves, `fetching` gets blobs and rotted copies from the owner's node, and `bundles`
-does without a network. Parcels come in and go out; each carries the entries that prove it.
+`relations` tells other nodes of moves, `relocation` follows identities that move to another node, `fetching` gets blobs
+and rotted copies from the owner's node, and `bundles` does without a network. Parcels come in and go out; each carries
+the entries that prove it.
 """
 
 from inkgrove.federation.sharing.bundles import read_bundle, write_bundle
@@ -35,6 +36,7 @@ from inkgrove.federation.sharing.relations import (
     send_move,
     send_waiting_moves,
 )
+from inkgrove.federation.sharing.relocation import OFFERED_AGAIN_SECONDS, Relocator, tell_of_new_document
 from inkgrove.federation.sharing.request_box import (
     accept_sender,
     accept_waiting,
@@ -48,6 +50,7 @@ __all__ = [
     "COPIES_PATH",
     "DELIVERIES_PATH",
     "NOBODY",
+    "OFFERED_AGAIN_SECONDS",
     "PART_BYTES",
     "RELATIONS_PATH",
     "RELATION_FORMAT",
@@ -58,6 +61,7 @@ __all__ = [
     "DeliveryReceipt",
     "Outbox",
     "RefetchContext",
+    "Relocator",
     "accept_sender",
     "accept_waiting",
     "answer_refetch",
@@ -79,5 +83,6 @@ __all__ = [
     "restore_copy",
     "send_move",
     "send_waiting_moves",
+    "tell_of_new_document",
     "write_bundle",
 ]

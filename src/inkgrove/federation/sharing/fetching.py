@@ -13,8 +13,9 @@ from weakref import WeakValueDictionary
 
 from inkgrove.core import Hash, IdentityId, PublicKey, parse_hash
 from inkgrove.core.errors import BadHashText, NoSuchCopy, ParcelError, RotError
-from inkgrove.federation.errors import BadAnswer, FederationError
+from inkgrove.federation.errors import BadAnswer, FederationError, IdentityRelocated
 from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_thread
+from inkgrove.federation.peers.documents import MOVED_STATUS, take_moved
 from inkgrove.federation.peers.limits import RequestSlots
 from inkgrove.federation.peers.senders import choose_sender_name
 from inkgrove.federation.peers.signed_requests import make_signed_request
@@ -114,9 +115,11 @@ class BlobFetcher:
     async def _fetch(self, caller: Caller, content: Hash) -> bool:
         for source in await self._run_blocking(lambda: self._find_sources(caller, content)):
             try:
-                known = await self._discovery.find_by_id(source.owner)
                 async with self._owners.setdefault(source.owner, asyncio.Semaphore(_OF_OWNER)):
-                    await self._fetch_from(known, caller, content, source)
+                    try:
+                        await self._fetch_from(caller, content, source)
+                    except IdentityRelocated:
+                        await self._fetch_from(caller, content, source)
             except FederationError:
                 continue
             return True
@@ -131,7 +134,9 @@ class BlobFetcher:
 
         return self._node.database.read(work)
 
-    async def _fetch_from(self, known: RemoteIdentity, caller: Caller, content: Hash, source: _BlobSource) -> None:
+    async def _fetch_from(self, caller: Caller, content: Hash, source: _BlobSource) -> None:
+        """Fetch a blob from the node of its owner; raises `IdentityRelocated` if that has moved."""
+        known = await self._discovery.find_by_id(source.owner)
         self._node.disk.require()
         sender = await self._run_blocking(lambda: self._sender(caller))
         draft = self._node.blobs.new_draft()  # not in a thread: who gives up meanwhile would leave the file behind
@@ -143,7 +148,10 @@ class BlobFetcher:
                     request = await self._run_blocking(
                         lambda: make_signed_request(self._node, known, "GET", path, sender=sender)  # noqa: B023
                     )
-                    part, size = self._read(await transport.send(request), draft.size, size)
+                    answer = await transport.send(request)
+                    if answer.status == MOVED_STATUS:
+                        raise await self._run_blocking(lambda: take_moved(self._node, answer, [known]))  # noqa: B023
+                    part, size = self._read(answer, draft.size, size)
                     await self._run_blocking(lambda: draft.write(part))  # noqa: B023
             await self._run_blocking(lambda: self._keep(draft, content, source))
         finally:
@@ -252,9 +260,18 @@ def _look_up(connection: Connection, identity: IdentityId, instance: Hash) -> tu
 
 
 async def _ask(fetching: RefetchContext, owner: IdentityId, asker: str, path: str) -> PeerResponse:
+    try:
+        return await _ask_once(fetching, owner, asker, path)
+    except IdentityRelocated:
+        return await _ask_once(fetching, owner, asker, path)
+
+
+async def _ask_once(fetching: RefetchContext, owner: IdentityId, asker: str, path: str) -> PeerResponse:
     known = await fetching.discovery.find_by_id(owner)
     request = await fetching.run_blocking(lambda: make_signed_request(fetching.node, known, "GET", path, sender=asker))
     answer = await fetching.transport.send(request)
+    if answer.status == MOVED_STATUS:
+        raise await fetching.run_blocking(lambda: take_moved(fetching.node, answer, [known]))
     if answer.status == 404:
         raise FederationError(
             "federation.not-given-again", f"the node of {known.fqdn} has it no more, or does not give it to {asker}"

@@ -17,10 +17,18 @@ from typing import Any, Final
 
 import structlog
 
-from inkgrove.core import Hash, IdentityId
+from inkgrove.core import Hash, IdentityId, PublicKey
 from inkgrove.core.errors import InkgroveError, LacksCreate
-from inkgrove.federation.errors import BadAnswer, FederationError, PeerTimeout, PeerUnreachable, QuotaUsedUp
+from inkgrove.federation.errors import (
+    BadAnswer,
+    FederationError,
+    IdentityRelocated,
+    PeerTimeout,
+    PeerUnreachable,
+    QuotaUsedUp,
+)
 from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_thread
+from inkgrove.federation.peers.documents import MOVED_STATUS, take_moved
 from inkgrove.federation.peers.limits import RequestSlots, run_rounds
 from inkgrove.federation.peers.signed_requests import make_signed_request
 from inkgrove.federation.peers.transport import PeerResponse, Transport
@@ -53,9 +61,11 @@ from inkgrove.store.federation import (
     forget_progress,
     forget_strangers,
     give_up_deliveries,
+    keep_moved,
     list_due_deliveries,
     list_due_moves,
     list_move_recipients,
+    list_relocations,
     newest_for_followers,
     put_backoff,
     queue_deliveries,
@@ -284,6 +294,11 @@ class Outbox:
         """Look for work now: something was queued."""
         self._wake.set()
 
+    def locate_again(self, recipient: IdentityId) -> None:
+        """Find out anew where a recipient is, and look for work: they have moved."""
+        self._located.pop(recipient, None)
+        self.wake()
+
     async def run(self, idle_seconds: float = 1.0) -> None:
         """Deliver whatever is due until the task is cancelled."""
         await run_rounds(self._find_work, self._wake, idle_seconds, _log_error, _PAUSE_AFTER_ROUND)
@@ -296,11 +311,13 @@ class Outbox:
 
     async def _find_work(self) -> list[Coroutine[Any, Any, None]]:
         """Find what is due and not under way: recipients to be located, nodes to be served, tidying."""
-        waiting, stopped, backlog, names = await self._run_blocking(
+        waiting, stopped, backlog, names, moved = await self._run_blocking(
             lambda: self.node.database.read(
-                lambda c: (_waiting(c), read_backoffs(c), first_backlog(c), waiting_names(c))
+                lambda c: (_waiting(c), read_backoffs(c), first_backlog(c), waiting_names(c), self._find_moved(c))
             )
         )
+        for identity in moved:
+            self._located.pop(identity, None)
         now = self.node.clock()
         self._paused = {target: until for target, until in self._paused.items() if until > now}
 
@@ -330,6 +347,11 @@ class Outbox:
                 nodes[target].append(known)
         self._busy |= nodes.keys()
         return work + [self._serve(target, known) for target, known in nodes.items()]
+
+    def _find_moved(self, connection: Connection) -> set[IdentityId]:
+        """Recipients who are not any more where they were located: any process may have heard of that."""
+        located = {item.identity: self._located.get(item.identity) for item in list_relocations(connection)}
+        return keep_moved(connection, [(known.id, known.node_key) for known in located.values() if known is not None])
 
     async def _queue_backlogs(self) -> None:
         """Queue for new followers what was published before."""
@@ -382,7 +404,7 @@ class Outbox:
             # Moves first: they can decide whether the rest is accepted.
             goes_on = await self._send_moves(target, recipients)
             while goes_on:
-                # Who is about to leave that node is not served at the moment.
+                # Who has moved meanwhile, or is about to, is not served here any more.
                 ids = [known.id for known in recipients if self._located.get(known.id) is known]
                 if not ids:
                     return
@@ -417,6 +439,9 @@ class Outbox:
                 try:
                     async with self._slots.acquire(target) as transport:
                         await send_waiting_moves(self.node, transport, me, known, run_blocking=self._run_blocking)
+                except IdentityRelocated:
+                    self._forget_moved([known.id])
+                    break
                 except FederationError as error:
                     if leaving := find_leaving(error):
                         await self._rest(leaving, error)
@@ -434,6 +459,11 @@ class Outbox:
         for recipient in leaving:
             self._located.pop(recipient, None)
             await self._fail(f"identity {recipient.hex()}", [recipient], error, None)
+
+    def _forget_moved(self, moved: Collection[IdentityId]) -> None:
+        """Send nothing more to where identities were located; they are looked up where their documents lead."""
+        for identity in moved:
+            self._located.pop(identity, None)
 
     async def _note_failure(self, target: str, recipients: Sequence[RemoteIdentity], error: FederationError) -> None:
         """Note that a node did not answer as it should: its recipients are located again, its queue waits."""
@@ -464,6 +494,10 @@ class Outbox:
             if answer.status in _FOR_GOOD:
                 await self._run_blocking(lambda: self._refuse(target, delivery, f"http.{answer.status}"))
                 return True
+            if answer.status == MOVED_STATUS:
+                relocated = await self._run_blocking(lambda: take_moved(self.node, answer, recipients))
+                self._forget_moved(relocated.identities)
+                return True  # with those who have not
             receipts = read_receipts(answer)
         except FederationError as error:
             if leaving := find_leaving(error):
@@ -471,19 +505,29 @@ class Outbox:
                 return True  # with those who are not
             await self._note_failure(target, recipients, error)
             return False
-        await self._run_blocking(lambda: self._apply_receipts(target, delivery, receipts))
+        found_at = [(known.id, known.node_key) for known in recipients]
+        self._forget_moved(await self._run_blocking(lambda: self._apply_receipts(target, delivery, receipts, found_at)))
         return True
 
     # Results
 
     def _apply_receipts(
-        self, target: str, delivery: OutgoingDelivery, receipts: Mapping[tuple[Hash, IdentityId], dict[str, Any]]
-    ) -> None:
+        self,
+        target: str,
+        delivery: OutgoingDelivery,
+        receipts: Mapping[tuple[Hash, IdentityId], dict[str, Any]],
+        found_at: Collection[tuple[IdentityId, PublicKey]],
+    ) -> set[IdentityId]:
+        """Record the receipts, except for recipients who have moved meanwhile, which it returns."""
         now = self.node.clock()
 
-        def work(connection: Connection) -> None:
+        def work(connection: Connection) -> set[IdentityId]:
             clear_backoff(connection, target)
+            # Of who was found on another node meanwhile, the old one's receipt says nothing.
+            moved = keep_moved(connection, found_at)
             for due in delivery.deliveries:
+                if due.recipient in moved:
+                    continue
                 receipt = receipts.get((due.instance, due.recipient))
                 if receipt is None:
                     record_delivery(connection, due, "refused", code="federation.no-receipt", now=now)
@@ -505,8 +549,9 @@ class Outbox:
                     else:
                         self._begun_again.discard(due.queue_position)
                     record_delivery(connection, due, state, delivered=delivery.last_seqs[due.queue_position], now=now)
+            return moved
 
-        self.node.database.write(work)
+        return self.node.database.write(work)
 
     def _refuse(self, target: str, delivery: OutgoingDelivery, code: str) -> None:
         """Record that the node will never accept a delivery, so that it does not block the next one."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from inkgrove.core import IdentityId
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.peers.transport import PeerResponse
-from inkgrove.federation.peers.well_known import render_proof_of
+from inkgrove.federation.peers.well_known import read_document_proof, render_document_proof
 from inkgrove.node.errors import IdentityMoved, RecipientLeaving
 from inkgrove.node.identity import require_receiving
 from inkgrove.node.runtime import Node
@@ -31,7 +31,7 @@ def require_recipients(node: Node, recipients: Collection[IdentityId]) -> None:
         require_receiving(connection, recipients)
         hosted = (find_identity(connection, identity) for identity in sorted(recipients))
         moved = [item for item in hosted if item is not None and not item.lives_here]
-        return [render_proof_of(connection, item.key) for item in moved[:_MOST]]
+        return [render_document_proof(read_document_proof(connection, item.key)) for item in moved[:_MOST]]
 
     if proofs := node.database.read(read):
         raise IdentityMoved(

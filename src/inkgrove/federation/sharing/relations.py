@@ -11,6 +11,7 @@ from inkgrove.core import IdentityId
 from inkgrove.core.errors import InkgroveError
 from inkgrove.federation.errors import BadAnswer, BadMove, FederationError
 from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_thread
+from inkgrove.federation.peers.documents import MOVED_STATUS, take_moved
 from inkgrove.federation.peers.signed_requests import make_signed_request
 from inkgrove.federation.peers.transport import Transport, run_with_transport
 from inkgrove.federation.sharing.recipients import read_leaving, require_recipients
@@ -55,7 +56,8 @@ async def send_move(
 ) -> RelationState | None:
     """Send a move of ours to the other side; returns the state of the relation there, None if there is none.
 
-    A block is sent as a refusal. Raises a `FederationError`.
+    A block is sent as a refusal. Raises a `FederationError`; `IdentityRelocated` if the other side has moved, which was
+    proved, and is looked up there.
     """
     sent = "refuse" if move == "block" else move
     body = cbor.encode({"form": RELATION_FORMAT, "to": bytes(other.id), "move": sent})
@@ -67,6 +69,8 @@ async def send_move(
         )
     )
     answer = await transport.send(request)
+    if answer.status == MOVED_STATUS:
+        raise await run_blocking(lambda: take_moved(node, answer, [other]))
     if answer.status != 200:
         text = f"the node of {other.fqdn} answers with status {answer.status}"
         raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after, **read_leaving(answer))
@@ -257,6 +261,8 @@ async def _find(node: Node, transport: Transport, name: str | IdentityId) -> Rem
         require_living_here(node, name)
     except UnknownIdentity:
         known = node.database.read(lambda connection: find_remote_identity(connection, name))
+        if known is not None and known.has_moved:
+            name = known.id  # whoever is under the name now
         discovery = Discovery(node, transport)
         try:
             return await (discovery.find(name) if isinstance(name, str) else discovery.find_by_id(name))

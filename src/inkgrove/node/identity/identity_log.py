@@ -31,7 +31,13 @@ from inkgrove.messages import (
 )
 from inkgrove.node.errors import IdentityError, UnknownIdentity
 from inkgrove.store.db import Connection, encode_log_key
-from inkgrove.store.federation import find_remote_identity, forget_remote_identity, newest_node_key
+from inkgrove.store.federation import (
+    find_remote_identity,
+    forget_remote_identity,
+    newest_node_key,
+    note_document_place,
+    queue_relocation,
+)
 from inkgrove.store.logs import (
     Offset,
     StoredEntry,
@@ -260,6 +266,8 @@ def _apply_control(connection: Connection, first_key: PublicKey, *, is_ours: boo
             set_key_ends(connection, key, ends.get(key))
     remove_keys(connection, removed)
     hosted = find_identity(connection, identity)
+    if control is not None and (hosted is None or not hosted.lives_here):
+        note_document_place(connection, identity, control.document.fqdn, control.document.endpoint)
     if hosted is None or control is None:
         return
     if hosted.fqdn != control.document.fqdn:
@@ -287,6 +295,8 @@ def _apply_home(connection: Connection, hosted: HostedIdentity, control: Control
         is_here = is_named and (_is_signed_here(connection, control) or not _is_found_elsewhere(connection, hosted.id))
     if (endpoint, is_here) != (hosted.endpoint, hosted.lives_here):
         set_home(connection, hosted.id, endpoint, lives_here=is_here)
+        if hosted.lives_here and not is_here:  # what people here have sent them follows
+            queue_relocation(connection, hosted.id, is_new_node=True)
     if is_here and document.fqdn == hosted.fqdn and not document.closed:
         _take_name_back(connection, hosted)
 

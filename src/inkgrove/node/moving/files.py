@@ -5,7 +5,6 @@ so an upload that was cut off goes on. A file in which something is wrong is rem
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final
 
 from inkgrove.core import IdentityId
@@ -36,11 +35,16 @@ def file_request(node: Node, size: int, digest: str, *, older: bool) -> dict[str
     return {"size": size, "digest": digest, "older": older}
 
 
-def keep_begun_file(node: Node, identity: IdentityId, request: Mapping[str, Any], before: str | None) -> None:
-    """Remove what has come of an earlier file, unless it is the same one; `before` is what the last arrival asked."""
-    asked = {} if before is None else json.loads(before)
-    if (asked.get("size"), asked.get("digest")) != (request.get("size"), request.get("digest")):
-        part_path(node, identity).unlink(missing_ok=True)
+def resume_file(node: Node, arrival: StoredArrival, before: StoredArrival | None) -> StoredArrival:
+    """Go on with the file of the arrival that this one replaces, if it is the same file; else remove what has come."""
+    path, wanted = part_path(node, arrival.identity), json.loads(arrival.request)
+    asked = {} if before is None else json.loads(before.request)
+    names = ("size", "digest")
+    if arrival.way != "file" or any(asked.get(name) != wanted[name] for name in names):
+        path.unlink(missing_ok=True)
+    elif path.exists() and path.stat().st_size == wanted["size"]:
+        return set_state(node, arrival, "arriving") or arrival
+    return arrival
 
 
 class PartWriter:

@@ -506,6 +506,22 @@ backlogs = Table(
     Column("queued", BigInteger, nullable=False),
 )
 
+relocations = Table(
+    "relocations",  # identities elsewhere whose newest document leads to another place than where they were found
+    metadata,
+    Column("identity", Bytes, primary_key=True),
+    Column("is_new_node", Boolean, nullable=False),  # found there: what the old node took is offered again
+    Column("version", BigInteger, nullable=False),  # grows whenever there is news; what was done is for the one before
+)
+
+document_notices = Table(
+    "document_notices",  # whom this node still has to tell of the newest document of an identity that lives here
+    metadata,
+    Column("identity", Bytes, primary_key=True),
+    Column("target", String(253), primary_key=True),  # an identity elsewhere by its id in hex, or a peer by its FQDN
+    Column("queued", BigInteger, nullable=False),
+)
+
 early_ends = Table(
     "early_ends",  # told before the create came, which may still be on its way in a request that was given up
     metadata,

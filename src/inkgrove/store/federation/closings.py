@@ -20,6 +20,7 @@ from inkgrove.store.db.node_tables import (
     closings,
     codes,
     deliveries,
+    document_notices,
     grants,
     idempotency,
     identities,
@@ -253,6 +254,7 @@ def forget_hosted_identity(connection: Connection, identity: IdentityId) -> dict
         ("", deliveries, deliveries.c.via == identity),
         ("", pending_recipients, pending_recipients.c.via == identity),
         ("", notices, notices.c.me == identity),
+        ("", document_notices, document_notices.c.identity == identity),
         ("", backlogs, or_(backlogs.c.followee == identity, backlogs.c.follower == identity)),
         ("", visibility_changes, visibility_changes.c.reader == identity),  # after what the triggers wrote
         ("", identities, identities.c.id == identity),

@@ -44,6 +44,15 @@ class RemoteIdentity:
     fetched: int
     expires: int
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether its newest document names another place: nothing is sent to this one any more."""
+        return self.expires == MOVED
+
+
+MOVED: Final = 0
+"""The expiry of where an identity was found, once its newest document leads elsewhere."""
+
 
 def find_remote_identity(connection: Connection, name: str | IdentityId) -> RemoteIdentity | None:
     """An identity elsewhere by its FQDN or id, expired or not."""

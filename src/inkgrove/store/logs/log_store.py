@@ -105,7 +105,7 @@ class LogStore:
 
 OLDEST: Final = "0007"
 """The first revision of the tables that was released; stores from before it are refused."""
-NEWEST: Final = "0012"
+NEWEST: Final = "0013"
 """The revision of the tables that this code works with; the last one in `migrations/versions`."""
 MIGRATIONS: Final = "inkgrove.store:migrations"
 
