@@ -200,6 +200,8 @@ class Worst:
         yield "POST /me/move", ("wrong, signed in", self._json("/me/move", lambda _: move))
         yield "GET /me/move", ("signed in", self._get("/me/move", token=True))
         yield "DELETE /me/move", ("wrong, signed in", self._json("/me/move", closing))
+        helped = "/identities/arrivals/helped"
+        yield f"POST {helped}", ("249,000 keys", self._post(helped, keys))
         grant = "/federation/moves/ink_g_" + "ab" * 32
         yield "GET /federation/moves/{grant}", ("a grant that is not here", self._get(grant))
         yield "GET /federation/moves/{grant}/file", ("a grant that is not here", self._get(f"{grant}/file"))

@@ -108,6 +108,12 @@ ROUTES: dict[tuple[str, str], Route] = {
     ),
     ("GET", "/me/move"): Route(Who.IDENTITY),
     ("DELETE", "/me/move"): Route(Who.IDENTITY, {"password": "not their password"}, right={401}),
+    ("POST", "/identities/arrivals/helped"): Route(
+        Who.ADMINISTRATOR,
+        {"lives_at": "https://127.0.0.1", "grant": "x", "fqdn": "new.haiku.ink", "password": PASSWORD},
+        right={422},
+        as_john=403,
+    ),
     ("GET", "/federation/moves/{grant}"): Route(Who.ANYBODY, path="/federation/moves/x", right={404}),
     ("GET", "/federation/moves/{grant}/file"): Route(Who.ANYBODY, path="/federation/moves/x/file", right={404}),
     ("POST", "/federation/moves/{grant}/commit"): Route(

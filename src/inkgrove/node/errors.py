@@ -219,6 +219,12 @@ class MoveError(InkgroveError):
 
     codes = (
         ErrorCode("move.none", 404, "You are not about to move to another node."),
+        ErrorCode(
+            "move.too-many",
+            409,
+            "So many controllers have handed over to each other that others would not follow one more.",
+            "Sign a document with the words (`POST /identities/recover`), which begins anew; then move.",
+        ),
         ErrorCode("move.same-node", 422, "The endpoint is that of this very node."),
         ErrorCode(
             "move.not-a-node",

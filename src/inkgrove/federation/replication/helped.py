@@ -35,6 +35,8 @@ from inkgrove.store.node import ArrivalState, StoredArrival, find_arrival
 MOVES_PATH: Final = "/federation/moves"
 PART_BYTES: Final = 4 * 1024 * 1024
 """How much of a file one request asks for."""
+_MOST_BYTES: Final = PART_BYTES + 64 * 1024
+"""No answer of an old node is larger."""
 _RETRY_MICROSECONDS: Final = 60_000_000
 """How long an arrival rests that does not go on for a reason which seldom passes."""
 _NONE_OF_IT: Final = ("move.unknown-grant", "move.export-failed", "move.done-before")
@@ -94,7 +96,7 @@ class OldNode:
 
     def _signed(self, method: str, path: str, body: bytes, headers: tuple[tuple[str, str], ...]) -> PeerRequest:
         kind = (("Content-Type", MOVE_MEDIA_TYPE),) if body else ()
-        request = PeerRequest(method, self._address + path, (*headers, *kind), body)
+        request = PeerRequest(method, self._address + path, (*headers, *kind), body, _MOST_BYTES)
         nonce = self._node.random_bytes(16).hex()
         key = load_node_key(self._node)
         return sign_request(request, key, sender=self._sender, now=self._node.clock(), nonce=nonce)

@@ -66,6 +66,8 @@ GRANT: Final = "ink_g_"
 """How a grant begins; nobody can sign in with one."""
 LEAVING_SECONDS: Final = 24 * 3600
 """How long a grant lasts: then the identity is here again."""
+MOST_CONTROLLERS: Final = 15
+"""How many controllers may lead to a document that moves: others read one more (`well_known.MAX_SPEAKERS`)."""
 _FILE_SECONDS: Final = 2 * LEAVING_SECONDS
 _SECOND: Final = 1_000_000
 
@@ -151,6 +153,12 @@ class Departures:
             hosted = _require_home(connection, identity)
             control = read_control(connection, hosted.key)
             find_document_signer(connection, node, control)
+            if len(control.path) > MOST_CONTROLLERS:
+                raise MoveError(
+                    "move.too-many",
+                    f"{MOST_CONTROLLERS} controllers have handed over to each other: first sign a document with the"
+                    " words (POST /identities/recover with a document), then move",
+                )
             if sealed_key(connection, hosted.key) is not None and not without_words:
                 raise MoveError(
                     "move.without-words",
