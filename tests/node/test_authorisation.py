@@ -104,6 +104,22 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("GET", "/me/export/{id}"): Route(Who.IDENTITY, path=f"/me/export/{'ab' * 16}", right={404}),
     ("DELETE", "/me/export/{id}"): Route(Who.IDENTITY, path=f"/me/export/{'ab' * 16}", right={404}),
     ("GET", "/me/export/{id}/file"): Route(Who.IDENTITY, path=f"/me/export/{'ab' * 16}/file", right={404}),
+    ("POST", "/me/move"): Route(
+        Who.IDENTITY, {"endpoint": "https://jane.poem.ink", "password": "not their password"}, right={401}
+    ),
+    ("GET", "/me/move"): Route(Who.IDENTITY),
+    ("DELETE", "/me/move"): Route(Who.IDENTITY, {"password": "not their password"}, right={401}),
+    ("POST", "/identities/arrivals/helped"): Route(
+        Who.ADMINISTRATOR,
+        {"lives_at": "https://127.0.0.1", "grant": "x", "fqdn": "new.haiku.ink", "password": PASSWORD},
+        right={422},
+        as_john=403,
+    ),
+    ("GET", "/federation/moves/{grant}"): Route(Who.ANYBODY, path="/federation/moves/x", right={404}),
+    ("GET", "/federation/moves/{grant}/file"): Route(Who.ANYBODY, path="/federation/moves/x/file", right={404}),
+    ("POST", "/federation/moves/{grant}/commit"): Route(
+        Who.ANYBODY, path="/federation/moves/x/commit", right={404, 415}
+    ),
     ("GET", "/me/keys"): Route(Who.IDENTITY),
     ("PATCH", "/me/keys/{key}"): Route(
         Who.IDENTITY, {"label": "phone"}, path=f"/me/keys/{key(9).public.hex()}", right={404}

@@ -130,14 +130,23 @@ def host_claim_of(fqdn: str, endpoint: str) -> bytes:
 
 def leads_to(body: bytes, fqdn: str, endpoint: str, node_key: PublicKey) -> bool:
     """Whether the document at `WELL_KNOWN_NODE_PATH` of a name is the one of a node, by its key and endpoint."""
+    return find_node_key(body, fqdn, endpoint) == node_key
+
+
+def find_node_key(body: bytes, fqdn: str, endpoint: str) -> PublicKey | None:
+    """Find the key of the node that answers at a name, in the document at `WELL_KNOWN_NODE_PATH`.
+
+    None unless that key has signed the name and the endpoint.
+    """
     try:
         content = json.loads(body, object_pairs_hook=_map_without_doubles)
         node = content["node"]
-        claimed = (content["inkgrove"], content["fqdn"], node["endpoint"], node["key"])
+        node_key = parse_public_key(node["key"])
         verify_signature(node_key, host_claim_of(fqdn, endpoint), _parse_hex(node["proof"], SIGNATURE_BYTES))
+        claimed = (content["inkgrove"], content["fqdn"], node["endpoint"])
     except (InkgroveError, ValueError, TypeError, KeyError, RecursionError):
-        return False
-    return claimed == (_CLAIM_FORMAT, fqdn, endpoint, node_key.hex())
+        return None
+    return node_key if claimed == (_CLAIM_FORMAT, fqdn, endpoint) else None
 
 
 def render_well_known(document: WellKnown) -> dict[str, Any]:

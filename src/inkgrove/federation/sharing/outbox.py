@@ -32,6 +32,7 @@ from inkgrove.federation.peers.documents import MOVED_STATUS, take_moved
 from inkgrove.federation.peers.limits import RequestSlots, run_rounds
 from inkgrove.federation.peers.signed_requests import make_signed_request
 from inkgrove.federation.peers.transport import PeerResponse, Transport
+from inkgrove.federation.sharing.recipients import find_leaving, read_leaving
 from inkgrove.federation.sharing.relations import is_final_refusal, send_waiting_moves
 from inkgrove.messages import DELIVERY_FORMAT, DELIVERY_MEDIA_TYPE, MAX_PARCELS, Delivery, Parcel, cbor, encode_delivery
 from inkgrove.node.errors import NotAddressed
@@ -77,7 +78,7 @@ from inkgrove.store.federation import (
     waiting_names,
     waiting_recipients,
 )
-from inkgrove.store.node import find_identity, is_follower, lives_here
+from inkgrove.store.node import find_identity, hold_departures, is_follower, lives_here
 
 # One request and its answer
 
@@ -160,7 +161,7 @@ def read_receipts(answer: PeerResponse) -> dict[tuple[Hash, IdentityId], dict[st
     """Return the receipts of an answer by instance and recipient; raises `BadAnswer`, with `retry_after` if given."""
     if answer.status != 200:
         text = f"the node answered with status {answer.status}"
-        raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after)
+        raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after, **read_leaving(answer))
     try:
         value: Any = cbor.decode(answer.body)
         assert value["form"] == DELIVERY_FORMAT
@@ -222,6 +223,7 @@ def queue_backlogs(node: Node) -> None:
 
 def _queue_one(connection: Connection, node: Node, backlog: Backlog) -> None:
     followee, follower = backlog
+    hold_departures(connection)
     if not take_backlog(connection, backlog) or not lives_here(connection, followee):
         return
     # A follower who lives here sees all of it already.
@@ -406,7 +408,7 @@ class Outbox:
             # Moves first: they can decide whether the rest is accepted.
             goes_on = await self._send_moves(target, recipients)
             while goes_on:
-                # Who has moved meanwhile is not served here any more.
+                # Who has moved meanwhile, or is about to, is not served here any more.
                 ids = [known.id for known in recipients if self._located.get(known.id) is known]
                 if not ids:
                     return
@@ -445,6 +447,9 @@ class Outbox:
                     self._forget_moved([known.id])
                     break
                 except FederationError as error:
+                    if leaving := find_leaving(error):
+                        await self._rest(leaving, error)
+                        break
                     if not is_final_refusal(error):
                         await self._note_failure(target, recipients, error)
                         return False
@@ -452,6 +457,12 @@ class Outbox:
             if due:
                 await self._run_blocking(lambda: self.node.database.write(lambda c: clear_backoff(c, target)))
         return True
+
+    async def _rest(self, leaving: Collection[IdentityId], error: FederationError) -> None:
+        """Let what is due to recipients wait who are about to leave their node; the others are served."""
+        for recipient in leaving:
+            self._located.pop(recipient, None)
+            await self._fail(f"identity {recipient.hex()}", [recipient], error, None)
 
     def _forget_moved(self, moved: Collection[IdentityId]) -> None:
         """Send nothing more to where identities were located; they are looked up where their documents lead."""
@@ -493,6 +504,9 @@ class Outbox:
                 return True  # with those who have not
             receipts = read_receipts(answer)
         except FederationError as error:
+            if leaving := find_leaving(error):
+                await self._rest(leaving, error)
+                return True  # with those who are not
             await self._note_failure(target, recipients, error)
             return False
         found_at = [(known.id, known.node_key) for known in recipients]

@@ -54,6 +54,7 @@ from inkgrove.store.logs import (
 from inkgrove.store.node import (
     HostedIdentity,
     NameRecord,
+    find_departure,
     find_identity,
     find_key_status,
     find_name,
@@ -63,6 +64,7 @@ from inkgrove.store.node import (
     lock_fqdn,
     put_key,
     put_name,
+    remove_departure,
     remove_keys,
     sealed_key,
     set_fqdn,
@@ -280,10 +282,15 @@ def _apply_home(connection: Connection, hosted: HostedIdentity, control: Control
     under the very name that it has here has, unless the document was signed here.
     """
     endpoint, is_here, document = hosted.endpoint, True, control.document
+    departure = find_departure(connection, hosted.id)
     if is_ours:
         forget_remote_identity(connection, hosted.id)
         endpoint = document.endpoint
-    elif sealed_key(connection, hosted.key) is None:
+        if departure is not None and departure.state == "moved":
+            remove_departure(connection, hosted.id)  # it is back
+    elif departure is not None and departure.state == "moved":
+        is_here = False  # also if its name and endpoint are the same there, and lead there now
+    elif sealed_key(connection, hosted.key) is None or _is_handed_over(connection, control):
         is_named = document.fqdn == hosted.fqdn and endpoint in (None, document.endpoint)
         is_here = is_named and (_is_signed_here(connection, control) or not _is_found_elsewhere(connection, hosted.id))
     if (endpoint, is_here) != (hosted.endpoint, hosted.lives_here):
@@ -292,6 +299,11 @@ def _apply_home(connection: Connection, hosted: HostedIdentity, control: Control
             queue_relocation(connection, hosted.id, is_new_node=True)
     if is_here and document.fqdn == hosted.fqdn and not document.closed:
         _take_name_back(connection, hosted)
+
+
+def _is_handed_over(connection: Connection, control: Control) -> bool:
+    """Whether the first key, which this node keeps, has named a controller that it does not: before it was restored."""
+    return control.controller is not None and sealed_key(connection, control.controller) is None
 
 
 def _take_name_back(connection: Connection, hosted: HostedIdentity) -> None:

@@ -19,6 +19,7 @@ from inkgrove.node.errors import BadToken, IdentityError, RelationError
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.identity.identities import edit_document
 from inkgrove.node.identity.identity_log import find_newest_document
+from inkgrove.node.identity.leaving import require_staying
 from inkgrove.node.identity.names import find_identity_name, list_administrators
 from inkgrove.node.identity.relations import list_relations, move_relation
 from inkgrove.node.identity.sessions import CheckedPassword, hash_token, new_token
@@ -88,6 +89,7 @@ def begin_closing(node: Node, checked: CheckedPassword) -> str:
         )
 
     def work(connection: Connection) -> None:
+        require_staying(connection, identity)
         checked.require(connection)
         hosted = find_identity(connection, identity)
         assert hosted is not None  # its row is locked
