@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core import IdentityId, PublicKey, parse_hash, sign_next
+from inkgrove.core import IdentityId, PublicKey, parse_hash, sign_entry, sign_next
 from inkgrove.core.errors import PersonFileError
-from inkgrove.messages import Create, KeyOf, SchemaVersion, encode_message
+from inkgrove.messages import Create, Delete, KeyOf, SchemaVersion, encode_message, write_entry_pairs
 from inkgrove.messages.person_file import (
     MAX_RECORD_BYTES,
     SEAL_SIZE,
@@ -28,7 +28,7 @@ from inkgrove.node.person_file import import_person, seal_secret, write_person_f
 from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.reference import fold_views
-from inkgrove.store.logs import count_table_rows, find_log, read_next_entry, register_schema
+from inkgrove.store.logs import count_table_rows, find_entry, find_log, read_next_entry, register_schema
 from inkgrove.store.node import (
     HostedIdentity,
     add_identity,
@@ -382,6 +382,31 @@ def test_a_copy_that_its_owner_keeps_to_others_is_not_given(world: World, elsewh
     report = import_person(elsewhere, world.write(tmp_path / "jane.person"))
     assert report.refused == {"federation.not-addressed": 1}
     assert elsewhere.database.read(lambda c: shares_of(c, parse_hash(closed))) == []
+
+
+def test_a_part_of_a_copy_without_its_content_opens_nothing(world: World, elsewhere: Node, tmp_path: Path) -> None:
+    """Jane knows the entry of something of John's from a pool, and signs that it has ended: that is no copy of it."""
+    host(elsewhere, world)
+    hidden = parse_hash(create(world.john, world.schema, fields={"subject": "Not for Jane"})["instance"])
+    import_person(elsewhere, world.write(tmp_path / "john.person", "john"))
+    held = world.node.database.read(lambda c: find_entry(c, hidden))
+    assert held is not None
+    payload = encode_message(Delete(hidden, SchemaVersion(*schema_id(world.schema), 1)))
+    end = sign_entry(key(77), payload, log_id=1, seq_num=1)
+
+    def change(bodies: list[bytes]) -> list[bytes]:
+        first = kinds(bodies).index("copy")
+        made_up = encode_record(
+            "copy",
+            instance=bytes(hidden),
+            create=held.entry.encoded,
+            entries=write_entry_pairs([(end.encoded, payload)]),
+        )
+        return [*bodies[:first], made_up, *bodies[first:]]
+
+    path = rebuild(world.write(tmp_path / "jane.person"), tmp_path / "made-up.person", change)
+    assert refuse(elsewhere, path) == "file.changed"
+    assert elsewhere.database.read(lambda c: shares_of(c, hidden)) == []
 
 
 def test_the_secret_comes_in_only_with_its_passphrase(world: World, elsewhere: Node, tmp_path: Path) -> None:
