@@ -10,16 +10,18 @@ import pytest
 
 from inkgrove.client import Client, new_words
 from inkgrove.core import IdentityId, SecretKey, identity_of, parse_words, sign_next
-from inkgrove.messages import FurtherKey, encode_message
+from inkgrove.messages import Access, Create, FurtherKey, SchemaVersion, Update, encode_message
 from inkgrove.node.errors import UnknownIdentity
 from inkgrove.node.identity import SignedMessage, create_identity, hash_password, read_control, show_identity, sign_in
-from inkgrove.node.moving import begin_arrival, read_progress, require_arrival, set_state, settle
+from inkgrove.node.moving import begin_arrival, finish_rows, read_progress, require_arrival, set_state, settle
 from inkgrove.node.person_file import import_person, write_person_file
+from inkgrove.node.publishing import list_waiting_requests
 from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.node import StoredArrival, find_arrival, find_identity, find_name, put_relation_state
+from inkgrove.store.node import StoredArrival, find_arrival, find_identity, find_name, put_relation_state, shares_of
 from tests.store.postgres import PostgresServer
 from tests.support.errors import raises
+from tests.support.logs import LogBuilder, key
 from tests.support.nodes import PASSWORD, RunningNode
 from tests.support.publishing import create, make_schema
 from tests.support.templates import open_node
@@ -164,3 +166,29 @@ def test_name_that_is_taken_leaves_the_identity_outside(move: Move, elsewhere: N
     with raises("identity.exists"):
         settle(elsewhere, move.identity, [signed])
     assert elsewhere.database.read(lambda c: find_identity(c, move.identity)) is None
+
+
+def test_own_logs_that_name_something_of_others_open_nothing(move: Move, elsewhere: Node) -> None:
+    """Jane comes with her words alone, and a log in which she has closed something of John's for herself and Judy."""
+    john = LogBuilder(key(71))
+    schema = SchemaVersion(key(71).public, 2, 1)
+    john.append(encode_message(Create(schema, {"subject": "Not for Jane"})))
+    judy = IdentityId.fromhex(create_identity(elsewhere, "judy.poem.ink", PASSWORD).id.hex())
+    access = Access("closed", (judy, move.identity))
+    jane = LogBuilder(move.first, log_id=7)
+    jane.append(encode_message(Update(schema, john.hash(1), {"subject": "?"}, access)))
+    jane.append(encode_message(Create(schema, {"subject": "To Judy"}, access)))
+    for log in (john, jane):
+        receipts = elsewhere.store.ingest(
+            [(item.encoded, payload) for item, payload in zip(log.entries, log.payloads, strict=True)]
+        )
+        assert [item.error for item in receipts] == [None] * len(log.entries)
+    arrival = move.take_in(elsewhere, move.begin(elsewhere, way="friends"))
+    settle(elsewhere, move.identity, [move.sign(elsewhere, arrival)])
+    here = elsewhere.database.read(lambda c: find_arrival(c, move.identity))
+    assert here is not None
+    for _ in range(2):
+        finish_rows(elsewhere, here)
+        for instance in (john.hash(1), jane.hash(2)):
+            assert elsewhere.database.read(lambda c, item=instance: shares_of(c, item)) == []  # type: ignore[misc]
+        assert [item.instance for item in list_waiting_requests(elsewhere, judy)] == [jane.hash(2)]

@@ -13,7 +13,8 @@ from inkgrove.core import Hash, IdentityId, PublicKey, identity_of, verify_signa
 from inkgrove.core.errors import BadSignature
 from inkgrove.messages import Create, ToldRelation, ToldShare, Update, decode_if_valid, mandate_claim, share_proof
 from inkgrove.node.errors import IdentityError
-from inkgrove.node.publishing import queue_own
+from inkgrove.node.person_file import deliver_waiting
+from inkgrove.node.publishing import LocalShare, queue_own
 from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.logs import LogState, read_entries, read_payloads_of
@@ -111,8 +112,13 @@ def _restore_shares(node: Node, identity: IdentityId) -> None:
 
 
 def _put(connection: Connection, identity: IdentityId, recipients: dict[Hash, set[IdentityId]], now: int) -> None:
-    add_shares(connection, [(instance, to) for instance, some in recipients.items() for to in sorted(some)], now)
-    queue_own(connection, recipients, {identity}, now)
+    # A message can name any instance, and anybody: others are sent what is the identity's own.
+    own = keep_own_instances(connection, identity, recipients)
+    sent = [(instance, to) for instance in sorted(own) for to in sorted(recipients[instance] - {identity})]
+    here = living_among(connection, {to for _, to in sent})
+    add_shares(connection, [(instance, to) for instance, to in sent if to not in here], now)
+    deliver_waiting(connection, identity, {LocalShare(to, instance, identity) for instance, to in sent}, now)
+    queue_own(connection, {instance: recipients[instance] for instance in own}, {identity}, now)
 
 
 def _recipients(node: Node, log: LogState) -> Iterator[dict[Hash, set[IdentityId]]]:
