@@ -14,7 +14,7 @@ from inkgrove.messages import Access, Create, FurtherKey, SchemaVersion, Update,
 from inkgrove.node.errors import UnknownIdentity
 from inkgrove.node.identity import SignedMessage, create_identity, hash_password, read_control, show_identity, sign_in
 from inkgrove.node.moving import begin_arrival, finish_rows, read_progress, require_arrival, set_state, settle
-from inkgrove.node.person_file import import_person, write_person_file
+from inkgrove.node.person_file import FileReader, import_person, import_rows, write_person_file
 from inkgrove.node.publishing import list_waiting_requests
 from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
@@ -120,6 +120,8 @@ def test_nobody_sees_the_identity_before_it_is_settled(move: Move, elsewhere: No
     stored = elsewhere.database.read(lambda c: find_arrival(c, move.identity))
     assert stored is not None
     assert stored.state == "here"
+    # The row is kept for a while, and the secret is not: it lies with the key alone.
+    assert (stored.sealed, stored.grant_sealed, stored.password) == (b"", None, None)
     # Asked again it answers again; another document goes another way.
     assert settle(elsewhere, move.identity, [signed]) == record
     with raises("arrival.not-ready"):
@@ -157,6 +159,26 @@ def test_arrival_that_is_begun_again_is_another_one(move: Move, elsewhere: Node)
     second = move.begin(elsewhere)
     assert set_state(elsewhere, first, "fetching") is None
     assert set_state(elsewhere, second, "fetching") is not None
+
+
+def test_host_that_is_left_cannot_end_an_arrival_with_grants(move: Move, elsewhere: Node) -> None:
+    """Whoever has begun with the first key goes on; and they end what the old host has begun."""
+    helped: dict[str, Any] = {"way": "helped", "request": {"lives_at": f"https://{OLD}"}, "grant": b"ink_g_"}
+    move.begin(elsewhere, **helped)
+    for way in ("file", "friends"):
+        arrival = move.begin(elsewhere, way=way)
+        with raises("arrival.under-way"):
+            move.begin(elsewhere, **helped)
+        assert elsewhere.database.read(lambda c: find_arrival(c, move.identity)) == arrival
+
+
+def test_names_that_a_newcomer_brings_need_not_answer_after_a_restore(move: Move, elsewhere: Node) -> None:
+    arrival = move.take_in(elsewhere, move.begin(elsewhere))
+    settle(elsewhere, move.identity, [move.sign(elsewhere, arrival)])
+    with FileReader(move.file) as reader:
+        digest = reader.digest
+    assert import_rows(elsewhere, move.file, move.identity, digest).people == [(move.john, "john.haiku.ink")]
+    assert elsewhere.receivers.names() == set()
 
 
 def test_name_that_is_taken_leaves_the_identity_outside(move: Move, elsewhere: Node) -> None:

@@ -87,9 +87,10 @@ def begin_arrival(
     The third value is the arrival that it replaces, if there was one.
 
     `key` is its first key, `controller` the one that this node made to speak for it with, `password` is hashed.
-    `request` is what the way needs. `grant` is sealed. `replaces`: the caller has proved the first key, or that the
-    node where the identity lives wants it, so that an arrival that is under way gives way; if both are helped, not one
-    that the old node may have answered already. Raises `arrival.lives-here`, `arrival.under-way` or `arrival.too-many`.
+    `request` is what the way needs. `grant` is sealed. `replaces`: the caller has proved the first key, or has a grant
+    of the node where the identity lives, so that an arrival that is under way gives way. To a grant none does that was
+    begun with the first key, since a host that is left against its will gives grants too, and none that the old node
+    may have answered already. Raises `arrival.lives-here`, `arrival.under-way` or `arrival.too-many`.
     """
     identity, now, token = identity_of(key), node.clock(), new_token(node, ARRIVAL)
     key_of = sign_entry(controller, encode_message(KeyOf(identity)), log_id=IDENTITY_LOG, seq_num=1)
@@ -116,8 +117,8 @@ def begin_arrival(
         hosted = find_identity(connection, identity)
         if hosted is not None and hosted.lives_here:
             raise _lives_here(hosted.fqdn)
-        is_asked = before is not None and before.way == way == "helped" and before.state == "committing"
-        if before is not None and before.state != "here" and (not replaces or is_asked):
+        stays = before is not None and way == "helped" and (before.way != "helped" or before.state == "committing")
+        if before is not None and before.state != "here" and (not replaces or stays):
             raise ArrivalError("arrival.under-way", "this identity is on its way here already: look at that arrival")
         is_more = before is None or before.state == "here"
         if is_more and count_open_arrivals(connection) >= node.settings.arrivals_at_once:
@@ -253,9 +254,10 @@ def settle(
         put_key(connection, arrival.controller, identity)
         keep_secret(connection, arrival.controller, arrival.sealed)
         apply_identity_log(connection, arrival.key, is_ours=True)
-        set_arrival(
-            connection, arrival, ["committing"], node.clock(), state="here", answer=answer, code=None, reason=None
-        )
+        # The secret is kept with the key alone from now on: who moves on or closes the account destroys it there.
+        gone = {"sealed": b"", "grant_sealed": None, "password": None}
+        here = {"state": "here", "answer": answer, "code": None, "reason": None}
+        set_arrival(connection, arrival, ["committing"], node.clock(), **here, **gone)
 
     node.signing.write(work)
     return show_identity(node, identity)

@@ -157,6 +157,8 @@ class _Import:
         self._copies: list[tuple[Hash, list[IngestItem]]] = []
         self._blob: _ArrivingBlob | None = None
         self._is_settled = False
+        self._is_newcomer = False
+        """Whether it comes with a key of this node's own: others can hold nothing newer of that."""
 
     def run(self) -> ImportedPerson:
         try:
@@ -173,6 +175,7 @@ class _Import:
         return self.report
 
     def run_rows(self) -> ImportedPerson:
+        self._is_newcomer = True
         self._settle()
         for record in self._reader.records():
             if kind_of(record.body) == "rows":
@@ -278,7 +281,8 @@ class _Import:
         """Note under which names others can be asked; who is there is proved when they are."""
         for row in rows:
             if self.report.new["people"] < _MOST_PEOPLE:
-                self._node.receivers.add(row["fqdn"])
+                if not self._is_newcomer:  # anybody can come, and these must answer before a restored node signs
+                    self._node.receivers.add(row["fqdn"])
                 self.report.people.append((IdentityId(row["identity"]), row["fqdn"]))
                 self.report.new["people"] += 1
 

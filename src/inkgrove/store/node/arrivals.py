@@ -37,7 +37,7 @@ class StoredArrival:
     controller: PublicKey
     """The key that this node will speak for it with."""
     sealed: bytes
-    """The secret of the controller, sealed by the vault."""
+    """The secret of the controller, sealed by the vault; empty once the identity lives here."""
     key_of: bytes
     """Entry 1 of log 0 of the controller."""
     request: str
