@@ -1,5 +1,6 @@
 """An identity that comes to a node: nobody sees it before one transaction lets it live there."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
@@ -10,10 +11,20 @@ import pytest
 
 from inkgrove.client import Client, new_words
 from inkgrove.core import IdentityId, SecretKey, identity_of, parse_words, sign_next
+from inkgrove.federation.peers import Discovery, PeerRequest, PeerResponse
+from inkgrove.federation.replication import ArrivalWorker
 from inkgrove.messages import Access, Create, FurtherKey, SchemaVersion, Update, encode_message
 from inkgrove.node.errors import UnknownIdentity
 from inkgrove.node.identity import SignedMessage, create_identity, hash_password, read_control, show_identity, sign_in
-from inkgrove.node.moving import begin_arrival, finish_rows, read_progress, require_arrival, set_state, settle
+from inkgrove.node.moving import (
+    begin_arrival,
+    finish_rows,
+    part_path,
+    read_progress,
+    require_arrival,
+    set_state,
+    settle,
+)
 from inkgrove.node.person_file import FileReader, import_person, import_rows, write_person_file
 from inkgrove.node.publishing import list_waiting_requests
 from inkgrove.node.runtime import Node
@@ -214,3 +225,84 @@ def test_own_logs_that_name_something_of_others_open_nothing(move: Move, elsewhe
         for instance in (john.hash(1), jane.hash(2)):
             assert elsewhere.database.read(lambda c, item=instance: shares_of(c, item)) == []  # type: ignore[misc]
         assert [item.instance for item in list_waiting_requests(elsewhere, judy)] == [jane.hash(2)]
+
+
+def begin_another(node: Node, number: int, **more: Any) -> StoredArrival:
+    """Somebody else begins an arrival."""
+    options: dict[str, Any] = {"way": "file", "fqdn": f"x{number}.poem.ink", "password": None, "request": {}}
+    options |= {"replaces": True, **more}
+    return begin_arrival(node, key(number).public, SecretKey.from_seed(node.random_bytes(32)), **options)[0]
+
+
+HELPED: dict[str, Any] = {
+    "way": "helped",
+    "request": {"lives_at": "https://nobody.haiku.ink", "has_words": True},
+    "grant": b"ink_g_" + b"00" * 32,
+}
+
+
+def test_arrivals_that_do_not_go_on_keep_nobody_out_for_ever(move: Move, elsewhere: Node) -> None:
+    elsewhere.settings = replace(SETTINGS, arrivals_at_once=2)
+    clock = elsewhere.clock
+    stuck = set_state(elsewhere, begin_another(elsewhere, 101, **HELPED), "committing")
+    idle = begin_another(elsewhere, 102)
+    assert stuck is not None
+    part = part_path(elsewhere, idle.identity)
+    part.parent.mkdir(exist_ok=True)
+    part.write_bytes(b"a part")
+    with raises("arrival.too-many"):
+        move.begin(elsewhere)
+    elsewhere.clock = lambda: clock() + 2 * 3600 * 1_000_000
+    second = move.begin(elsewhere)
+    assert elsewhere.database.read(lambda c: find_arrival(c, idle.identity)) is None
+    assert not part.exists()
+    with raises("arrival.too-many"):
+        begin_another(elsewhere, 103)
+    # An old node that never answers: its arrival is kept, since the secret is in it, and takes no place any more.
+    elsewhere.clock = lambda: clock() + 25 * 3600 * 1_000_000
+    assert set_state(elsewhere, second, "fetching") is not None
+    begin_another(elsewhere, 104)
+    with raises("arrival.too-many"):
+        begin_another(elsewhere, 105)
+    assert elsewhere.database.read(lambda c: find_arrival(c, stuck.identity)) == stuck
+
+
+class Silence:
+    """Other nodes, none of which answers."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def send(self, request: PeerRequest) -> PeerResponse:
+        self.asked += 1
+        await asyncio.Event().wait()
+        raise AssertionError(request)
+
+
+def test_old_nodes_that_never_answer_hold_up_nobody(move: Move, elsewhere: Node) -> None:
+    for number in range(110, 118):
+        begin_another(elsewhere, number, **HELPED)
+    with FileReader(move.file) as reader:
+        digest = reader.digest.hex()
+    arrival = move.begin(elsewhere, request={"size": move.file.stat().st_size, "digest": digest, "older": False})
+    part = part_path(elsewhere, move.identity)
+    part.parent.mkdir(exist_ok=True)
+    part.write_bytes(move.file.read_bytes())
+    assert set_state(elsewhere, arrival, "arriving") is not None
+    others = Silence()
+
+    async def work() -> None:
+        worker = ArrivalWorker(elsewhere, others, Discovery(elsewhere, others))
+        running = asyncio.create_task(worker.run())
+        try:
+            async with asyncio.timeout(30):
+                while True:
+                    found = await asyncio.to_thread(elsewhere.database.read, lambda c: find_arrival(c, move.identity))
+                    if found is not None and found.state == "committing":
+                        return
+                    await asyncio.sleep(0.05)
+        finally:
+            running.cancel()
+
+    asyncio.run(work())
+    assert others.asked == 8
