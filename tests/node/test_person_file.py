@@ -416,6 +416,16 @@ def test_a_copy_that_its_owner_keeps_to_others_is_not_given(world: World, elsewh
     assert elsewhere.database.read(lambda c: shares_of(c, parse_hash(closed))) == []
 
 
+def test_a_copy_of_whoever_has_blocked_its_bringer_is_not_given(world: World, elsewhere: Node, tmp_path: Path) -> None:
+    """She has what the file holds; what John changes later would be shown to her too."""
+    jane, john = world.ids["jane"], world.ids["john"]
+    host(elsewhere, world)
+    elsewhere.database.write(lambda c: put_relation_state(c, jane, john, "blocked", 1))
+    report = import_person(elsewhere, world.write(tmp_path / "jane.person"))
+    assert report.refused["federation.blocked"] == 1
+    assert elsewhere.database.read(lambda c: shares_of(c, parse_hash(world.received))) == []
+
+
 def test_a_part_of_a_copy_without_its_content_opens_nothing(world: World, elsewhere: Node, tmp_path: Path) -> None:
     """Jane knows the entry of something of John's from a pool, and signs that it has ended: that is no copy of it."""
     host(elsewhere, world)

@@ -28,7 +28,7 @@ from inkgrove.messages.person_file import (
 )
 from inkgrove.messages.person_verification import digest_record
 from inkgrove.node.blobs import note_references, update_blob_references
-from inkgrove.node.identity import IDENTITY_LOG, apply_identity_log, require_receiving
+from inkgrove.node.identity import IDENTITY_LOG, apply_identity_log, find_owner, require_receiving
 from inkgrove.node.person_file.container import FileReader
 from inkgrove.node.person_file.hosting import host_with_secret
 from inkgrove.node.person_file.secret import open_secret
@@ -52,7 +52,7 @@ from inkgrove.store.logs import (
     prepare_items,
     read_content,
 )
-from inkgrove.store.node import StoredAmounts, add_usage, lives_here, living_among
+from inkgrove.store.node import StoredAmounts, add_usage, find_relation_state, lives_here, living_among
 from inkgrove.store.person import grant_copies, keep_sendable, lend_received, put_person_rows
 from inkgrove.store.views import own_media_type, put_blob, put_right, size_of
 
@@ -240,6 +240,9 @@ class _Import:
             if held is None or not may_have(held, self._identity):
                 refusal = next((item.error.code for item in receipts.values() if item.error is not None), None)
                 counts[refusal or "federation.not-addressed"] += 1
+                continue
+            if find_relation_state(connection, self._identity, find_owner(connection, held.author)) == "blocked":
+                counts["federation.blocked"] += 1  # later changes would be shown too
                 continue
             if is_news:
                 for item in held.messages:
