@@ -15,7 +15,7 @@ import pytest
 
 from examples.demo.ports import free_port
 from inkgrove.core import IdentityId, SecretKey, decode_entry, sign_entry
-from inkgrove.federation.peers import HttpTransport, PeerRequest, PeerResponse, sign_request
+from inkgrove.federation.peers import Discovery, HttpTransport, PeerRequest, PeerResponse, sign_request
 from inkgrove.messages import (
     MOVE_MEDIA_TYPE,
     IdentityDocument,
@@ -30,7 +30,7 @@ from inkgrove.messages import (
     encode_move_commit,
 )
 from inkgrove.node.identity import change_identity, create_identity, create_with_words, read_control
-from inkgrove.node.moving import Departures
+from inkgrove.node.moving import Departures, begin_arrival
 from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
 from inkgrove.store.federation import read_backoffs, retry_unapproved, sealed_authors
@@ -473,3 +473,30 @@ def test_who_has_moved_is_proved_to_be_elsewhere(world: World) -> None:
         assert proof["id"] == jane.id.hex()
         entries = {item["entry"] for log in (proof["log"], *proof["speakers"]) for item in log}
         assert b64encode(decode_move_answer(answer.body).document[0]).decode() in entries
+
+
+def test_new_node_that_was_put_back_gets_the_answer_again(world: World) -> None:
+    """Its database is of before it asked for the end: the arrival is there, with the only key that there is now."""
+    jane, node = world.leaver(has_words=False), world.b.node
+    first_key = world.a.node.database.read(lambda c: find_identity(c, jane.id)).key  # type: ignore[union-attr]
+
+    async def look_up() -> None:
+        async with HttpTransport(node.settings) as transport:
+            await Discovery(node, transport).find_home(first_key, jane.fqdn)
+
+    run(look_up())
+    grant, controller, answer = world.move(jane, without_words=True)
+    assert answer.status == 200, answer.body
+    begin_arrival(
+        node,
+        first_key,
+        controller,
+        way="helped",
+        fqdn=jane.there,
+        password=None,
+        request={"lives_at": f"https://{jane.fqdn}", "has_words": False},
+        grant=grant.encode(),
+        replaces=True,
+    )
+    until(lambda: is_here(node, jane.id))
+    assert node.database.read(lambda c: sealed_authors(c, jane.id)) == [controller.public]

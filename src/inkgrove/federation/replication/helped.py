@@ -42,6 +42,8 @@ _RETRY_MICROSECONDS: Final = 60_000_000
 _FIRST_WAIT_MICROSECONDS: Final = 500_000
 _LONGEST_WAIT_MICROSECONDS: Final = 3_600_000_000
 _MOST_FAILURES: Final = 10_000
+_NO_DIGEST: Final = "00" * 64
+"""Of a file that is not here; an old node that has ended the move asks for none."""
 _NONE_OF_IT: Final = ("move.unknown-grant", "move.export-failed", "move.done-before")
 """What the old node says if this move will never be done."""
 
@@ -214,6 +216,9 @@ class HelpedArrivals:
         offer = await old.describe()
         if offer.state == "failed":
             raise MoveError("move.export-failed", "the old node could not write the file: take the move back there")
+        if offer.state == "moved":  # this node was put back since it asked for the end: the answer is still to be had
+            await self._run_blocking(lambda: set_state(self._node, arrival, "committing"))
+            return
         if offer.state != "ready":
             return
         begun, received = await self._run_blocking(lambda: begin_part(self._node, arrival, offer))
@@ -231,7 +236,7 @@ class HelpedArrivals:
         leads = must_lead and await self._discovery.leads_here(fqdn)
         await self._run_blocking(lambda: reserve_name(self._node, arrival, leads_here=leads))
         key_of = arrival.key_of, encode_message(KeyOf(identity))
-        digest = bytes.fromhex(json.loads(arrival.facts)["digest"])
+        digest = bytes.fromhex(json.loads(arrival.facts).get("digest", _NO_DIGEST))
         answer = await self._old_node(arrival).commit(MoveCommit(key_of, digest))
         entry, payload = answer.document
         _require_signer(entry)
