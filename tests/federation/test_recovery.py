@@ -13,33 +13,44 @@ from typing import Any
 import httpx
 import pytest
 
-from inkgrove.core import PublicKey, SecretKey, lipmaa, parse_hash
+from inkgrove.core import PublicKey, SecretKey, identity_of, lipmaa, parse_hash
 from inkgrove.core.errors import BadSignature
 from inkgrove.federation.errors import BadRequestSignature
 from inkgrove.federation.peers import WELL_KNOWN_PATH, Discovery, HttpTransport, PeerRequest, sign_request
 from inkgrove.federation.replication import NO_NAME, OWN_HEIGHTS_PATH, Recovery, RecoveryLimits
+from inkgrove.federation.replication.intake import IntakeCounts
 from inkgrove.messages import (
     REPLICATION_MEDIA_TYPE,
+    Access,
     AskHeights,
+    Create,
+    Entries,
     Heights,
+    SchemaVersion,
+    Update,
     Want,
     decode_ask_heights,
     decode_entries,
     decode_heights,
     encode_ask_heights,
     encode_heights,
+    encode_message,
     encode_wants,
 )
+from inkgrove.node.identity import create_identity
 from inkgrove.node.publishing import find_held_instance
 from inkgrove.node.runtime import Node
+from inkgrove.node.settings import NodeSettings
 from inkgrove.store.logs import find_log, open_store, read_logs
+from inkgrove.store.node import shares_of
 from tests.store.conftest import place, postgres  # noqa: F401  (fixtures)
 from tests.support.federated import Federation, federation, until, wait_for
-from tests.support.logs import key
+from tests.support.logs import LogBuilder, key
 from tests.support.nodes import Person, RunningNode
 from tests.support.older import Copy
 from tests.support.peers import Elsewhere, answering, run, serving
 from tests.support.publishing import create, make_schema
+from tests.support.templates import open_node
 
 
 @dataclass
@@ -479,3 +490,29 @@ def test_log_that_is_forked_is_waited_for_by_nobody(tmp_path: Path) -> None:
         pair.start()
         pair.until_signed()
         assert pair.heights("a", pair.jane.key)[log_id][1] is not None
+
+
+def test_own_log_that_names_something_of_others_opens_nothing(tmp_path: Path) -> None:
+    """Jane has signed that something of John's is for her: when her log comes back, that is not shown to her."""
+    node = open_node(tmp_path / "home", NodeSettings(domains=("a.ink",)), tmp_path / "home")
+    try:
+        jane = create_identity(node, "jane.a.ink", None)
+        schema = SchemaVersion(key(71).public, 2, 1)
+        john, log = LogBuilder(key(71)), LogBuilder(node.secret_key(jane.key))
+        john.append(encode_message(Create(schema, {"subject": "Not for Jane"})))
+        log.append(encode_message(Update(schema, john.hash(1), {"subject": "?"}, Access("closed", (jane.id,)))))
+        other = identity_of(key(72).public)
+        log.append(encode_message(Create(schema, {"subject": "Mine"}, Access("closed", (other,)))))
+        node.store.ingest([(john.entry(1).encoded, john.payloads[0])])
+        given = Entries(
+            [(item.encoded, payload) for item, payload in zip(log.entries, log.payloads, strict=True)], None
+        )
+        transport = HttpTransport(node.settings)  # asks nobody
+        taken = IntakeCounts()
+        recovery = Recovery(node, transport, Discovery(node, transport))
+        recovery._ingest(given, {(jane.key, 1)}, jane.id, taken)
+        assert (taken.stored, taken.refused) == (2, {})
+        assert node.database.read(lambda c: shares_of(c, john.hash(1))) == []
+        assert node.database.read(lambda c: shares_of(c, log.hash(2))) == [other]
+    finally:
+        node.close()

@@ -40,6 +40,7 @@ from inkgrove.store.db import Connection
 from inkgrove.store.federation import RemoteIdentity, find_receivers, kept_keys, names_of_others
 from inkgrove.store.logs import VALID_LOG, Batch, LogKey, find_log
 from inkgrove.store.node import add_shares, list_identities
+from inkgrove.store.person import keep_own_instances
 
 _OPTIONAL_ROUNDS: Final = 3
 """In how many rounds a node that only knows of us is asked."""
@@ -395,10 +396,10 @@ class Recovery:
         now = self._node.clock()
 
         def work(connection: Connection) -> None:
-            add_shares(
-                connection, [(instance, to) for instance, some in recipients.items() for to in sorted(some)], now
-            )
-            queue_own(connection, recipients, {identity}, now)
+            # An update can name any instance: others are sent what is the identity's own.
+            own = {item: recipients[item] for item in keep_own_instances(connection, identity, recipients)}
+            add_shares(connection, [(instance, to) for instance, some in own.items() for to in sorted(some)], now)
+            queue_own(connection, own, {identity}, now)
 
         if recipients:
             self._node.database.write(work)
