@@ -242,4 +242,5 @@ def running(folder: Path) -> Iterator[World]:
             node.wait()
         pipeline = Pipeline(folder, [node.home for node in nodes[:2]]).start()
         stack.callback(pipeline.stop)
-        yield World(*nodes, pipeline)
+        haiku, sloth, poem = nodes
+        yield World(haiku, sloth, poem, pipeline)
