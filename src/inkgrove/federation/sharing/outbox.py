@@ -409,7 +409,8 @@ class Outbox:
             goes_on = await self._send_moves(target, recipients)
             while goes_on:
                 # Who has moved meanwhile, or is about to, is not served here any more.
-                ids = [known.id for known in recipients if self._located.get(known.id) is known]
+                recipients = [known for known in recipients if self._located.get(known.id) is known]
+                ids = [known.id for known in recipients]
                 if not ids:
                     return
                 # A slot for each request, before it is made: deliveries are large.
