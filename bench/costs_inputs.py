@@ -373,7 +373,8 @@ class Worst:
             ("40 logs whole", self._signed("POST", path, encode_wants(wants), REPLICATION)),
             ("numbers as CBOR", self._signed("POST", path, many_numbers(), REPLICATION)),
         )
-        for path in ("/federation/own/heights", "/federation/own/entries", "/federation/own/relations"):
+        for name in ("heights", "entries", "relations", "shares"):
+            path = f"/federation/own/{name}"
             yield f"POST {path}", ("numbers as CBOR", self._signed("POST", path, many_numbers(), REPLICATION))
         path = f"/federation/blobs/0040{'ab' * 64}"
         yield "GET /federation/blobs/{hash}", ("one that is not here", self._signed("GET", path))

@@ -1,6 +1,6 @@
-"""The slothmail story (`make demo`): two nodes, one pipeline, a mail that outlives four versions of its schema.
+"""The slothmail story (`make demo`): three nodes, one pipeline, a mail that outlives four versions of its schema.
 
-Everything is real: two `inkgrove serve` processes that do not trust each other, and Spark, which keeps their views.
+Everything is real: `inkgrove serve` processes that do not trust each other, and Spark, which keeps the views of two.
 Every step is checked; if anything is not as it should be, the demo says so and ends with exit code 1.
 `--stay` (`make up`) leaves it running.
 """
@@ -32,12 +32,13 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="inkgrove-demo-"))
     start = time.monotonic()
     try:
-        with teller.doing("starting the nodes of haiku.ink and sloth.example"), running(folder) as world:
+        with teller.doing("starting the nodes of haiku.ink, sloth.example and poem.example"), running(folder) as world:
             teller.stop_waiting()
             Story(world, teller).play()
             console.print(f"\n[green]Everything was as it should be[/], in {time.monotonic() - start:.0f} seconds.\n")
             teller.where_next(world, stay=stay)
             if stay:
+                world.haiku.start()  # somebody has mended it
                 _until_interrupted()
     except (NotAsItShouldBe, Refused, InkgroveError, RuntimeError) as error:
         console.print(f"\n[red]not as it should be:[/] {error}")

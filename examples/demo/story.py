@@ -55,16 +55,19 @@ class Story:
         self.revert()
         self.delete()
         self.rot()
+        self.move()
 
     def join(self) -> None:
         """People choose a server each."""
         self.tell.step("People choose a server each; a signed log says who they are")
         haiku, sloth = self.world.haiku, self.world.sloth
-        self.dev, self.jane = haiku.join("dev"), haiku.join("jane")
+        self.dev = haiku.join("dev")
+        self.jane, self.words = haiku.join_with_words("jane")
         self.john, self.alice = sloth.join("john"), sloth.join("alice")
         self.admins = haiku.appoint("admin"), sloth.appoint("admin")
         for person in (self.dev, self.jane, self.john, self.alice):
             self.tell.say(f"  {person.fqdn:22} [dim]{person.id[:16]}…[/]")
+        self.tell.say("  Jane has her first key in a drawer, as 24 words; her server never sees them.")
 
     def publish_schema(self) -> None:
         """A schema is a log as well."""
@@ -210,6 +213,30 @@ class Story:
         expect(len(self.jane.rows(self.schema)) == 12, "Jane's own mails do not rot")
         self.tell.say("  Jane's own node has all twelve: what is one's own never rots, and john can fetch his again.")
 
+    def move(self) -> None:
+        """From a server that is dead, with words alone."""
+        self.tell.step("Jane's server dies. She takes her identity to another one, with her words")
+        self.tell.say("  [dim]haiku.ink[/]  [red]SIGKILL[/]")
+        self.world.haiku.die()
+        self.tell.request(self.john, "POST", "/instances", f'{{"subject": "Re: Mail 12", … to {self.jane.fqdn}}}')
+        fields = {"subject": "Re: Mail 12", "body": "Where are you?", "created": "2020-05-24T08:00:00Z"}
+        body = {"schema": self.schema, "fields": fields, "recipients": [self.jane.fqdn]}
+        sent = self.john.ask("POST", "/instances", json=body)["instance"]
+        where = f"--to https://poem.example --as jane.poem.example --friend {self.john.fqdn}"
+        self.tell.say(f"  [dim]Jane's laptop[/]  [cyan]inkgrove identity recover {self.jane.fqdn} {where}[/]")
+        with self.tell.doing("John's node is asked, with her mandate, what it holds of hers; then she signs"):
+            jane = self.world.poem.take_in(self.jane, self.words, "jane", self.john)
+        me = jane.ask("GET", "/me")
+        expect((me["id"], me["fqdn"]) == (self.jane.id, jane.fqdn), "she is who she was, under another name")
+        self.tell.say(f"  {jane.fqdn:22} [dim]{jane.id[:16]}…[/]: the same id, so whoever knew her knows her.")
+        with self.tell.doing("John's answer, which nobody took, goes where her newest document leads"):
+            self.wait(lambda: sent in _waiting(jane), "John's answer arrives")
+        shown = jane.ask("GET", f"/me/requests/{self.john.id}/{sent}")
+        (answer,) = (message["fields"]["subject"] for message in shown["messages"])
+        expect(answer == "Re: Mail 12", "it is John's answer")
+        self.tell.say(f"  John's answer is there: [bold]{answer}[/]. It waits until she accepts the sender, as ever.")
+        self.jane = jane
+
     def see(self, person: Person, subjects: list[str], at_least: str | None = None) -> None:
         """Show what somebody sees, once the view has taken in a write, and check it."""
         if at_least is not None:
@@ -276,6 +303,12 @@ class _Reading:
     def __exit__(self, *_: object) -> None:
         self._ends.set()
         self._thread.join()
+
+
+def _waiting(person: Person) -> set[str]:
+    """The instances that wait in somebody's box of requests."""
+    found = person.ask("GET", "/me/requests")["requests"]
+    return {item["instance"] for request in found for item in request["instances"]}
 
 
 def _spoken(counts: dict[str, int]) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from examples.demo.world import Person, World
 
-STEPS = 10
+STEPS = 11
 
 
 class Teller:
@@ -68,7 +68,7 @@ class Teller:
         """What one could look at now."""
         self.console.rule("[bold]Where to go next", align="left", style="dim")
         if stay:
-            for node in (world.haiku, world.sloth):
+            for node in (world.haiku, world.sloth, world.poem):
                 self.console.print(f"  {node.domain:14} {node.url}   administrator admin.{node.domain}")
             self.console.print("  Every password is “correct horse battery”. Ctrl-C ends it all.\n")
         else:

@@ -1,4 +1,4 @@
-"""Where the story happens: two nodes of different owners as processes of their own, and one pipeline for both."""
+"""Where the story happens: nodes of different owners as processes of their own, and one pipeline for two of them."""
 
 import json
 import os
@@ -17,6 +17,7 @@ import httpx
 from pyspark.sql import SparkSession
 
 from examples.demo.ports import free_port
+from inkgrove.client import Client, new_words
 from inkgrove.pipeline.rot.policy import Limits, Policy
 from inkgrove.pipeline.rot.run import Rot, RotReport
 from inkgrove.pipeline.runtime.failures import explain
@@ -89,6 +90,11 @@ class DemoNode:
                 self.process.kill()
                 self.process.wait()
 
+    def die(self) -> None:
+        """Let it end at once, as a machine does that breaks."""
+        self.process.kill()
+        self.process.wait()
+
     def add_peer(self, fqdn: str) -> None:
         """What the operator types: `inkgrove peer add`."""
         command = [sys.executable, "-m", "inkgrove", "peer", "add", fqdn, "--home", str(self.home)]
@@ -108,6 +114,23 @@ class DemoNode:
         anybody = Person(self, fqdn, "", "")
         made = anybody.ask("POST", "/identities", json={"fqdn": fqdn, "password": PASSWORD, "name": name.title()})
         return self._sign_in(fqdn, made["id"])
+
+    def join_with_words(self, name: str) -> tuple["Person", str]:
+        """A new identity on this node, signed in, and the words that are its first key, which the node never sees."""
+        fqdn, words = f"{name}.{self.domain}", new_words()
+        with Client(self.url) as client:
+            made = client.sign_up(fqdn, PASSWORD, words, name=name.title(), endpoint=f"https://{self.domain}")
+        return self._sign_in(fqdn, made.id), words
+
+    def take_in(self, who: "Person", words: str, name: str, friend: "Person") -> "Person":
+        """What somebody types on their own machine: `inkgrove identity recover --to`."""
+        fqdn = f"{name}.{self.domain}"
+        command = [sys.executable, "-m", "inkgrove", "identity", "recover", who.fqdn, "--to", self.url, "--as", fqdn]
+        told = f"{PASSWORD}\n{words}\n".encode()
+        done = subprocess.run([*command, "--friend", friend.fqdn], check=False, capture_output=True, input=told)
+        if done.returncode != 0:
+            raise RuntimeError(f"{who.fqdn} cannot come to {self.domain}: {done.stderr.decode()[-500:]}")
+        return self._sign_in(fqdn, who.id)
 
     def _sign_in(self, fqdn: str, identity: str) -> "Person":
         anybody = Person(self, fqdn, "", "")
@@ -201,13 +224,14 @@ class World:
 
     haiku: DemoNode
     sloth: DemoNode
+    poem: DemoNode
     pipeline: Pipeline
 
 
 @contextmanager
 def running(folder: Path) -> Iterator[World]:
-    """Two nodes and their pipeline, from `with` to its end."""
-    ports = {"haiku.ink": free_port(), "sloth.example": free_port()}
+    """Three nodes, and the pipeline of the first two, from `with` to its end."""
+    ports = {"haiku.ink": free_port(), "sloth.example": free_port(), "poem.example": free_port()}
     resolve = ",".join(f"{prefix}{name}=127.0.0.1:{port}" for name, port in ports.items() for prefix in ("", "*."))
     nodes = [DemoNode(name, folder / name, port, resolve) for name, port in ports.items()]
     with ExitStack() as stack:
@@ -216,6 +240,7 @@ def running(folder: Path) -> Iterator[World]:
             stack.callback(node.stop)
         for node in nodes:
             node.wait()
-        pipeline = Pipeline(folder, [node.home for node in nodes]).start()
+        pipeline = Pipeline(folder, [node.home for node in nodes[:2]]).start()
         stack.callback(pipeline.stop)
-        yield World(nodes[0], nodes[1], pipeline)
+        haiku, sloth, poem = nodes
+        yield World(haiku, sloth, poem, pipeline)

@@ -155,16 +155,25 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield World(tmp_path, stack)
 
 
-def answer_arrives(world: World) -> None:
-    """John answers, and the answer comes to where Jane lives now."""
+def answer(world: World, to: str) -> str:
+    """John answers Jane, whom he knows by a name."""
     john = world.http(world.john)
-    sent = create(john, make_schema(john, "answers"), fields={"subject": "Re: To John"}, recipients=[NEW])
-    until(lambda: world.was_sent("d", sent["instance"], world.id), "John's answer does not arrive")
+    instance: str = create(john, make_schema(john, "answers"), fields={"subject": "Re: To John"}, recipients=[to])[
+        "instance"
+    ]
+    return instance
+
+
+def answer_arrives(world: World, *instances: str) -> None:
+    """What John has sent, before and after, comes to where Jane lives now."""
+    for instance in (answer(world, NEW), *instances):
+        until(lambda sent=instance: world.was_sent("d", sent, world.id), "John's answer does not arrive")  # type: ignore[misc]
 
 
 def test_dead_host_with_the_file(world: World) -> None:
     file = world.file()
     world.kill("a")
+    sent = answer(world, OLD)  # nobody takes it there any more
     states: list[str] = []
     came = world.bring(file=file, on_progress=lambda arrival: states.append(arrival.state))
     assert (came.id, came.fqdn, came.name, came.recovery) == (world.id, NEW, "Jane", "words")
@@ -177,7 +186,7 @@ def test_dead_host_with_the_file(world: World) -> None:
         assert world.holds("d", instance)
     # Those who follow her do, and John says again that she may follow him.
     until(lambda: {(item.fqdn, item.side, item.state) for item in jane.relations()} == ALL, str(jane.relations()))
-    answer_arrives(world)
+    answer_arrives(world, sent)
     assert not list((world.folder / "d" / "arrivals").glob("*.part"))
     with pytest.raises(Conflict) as refused:
         world.bring(file=file)
@@ -193,6 +202,7 @@ ALL = {
 
 def test_words_alone_and_two_friends(world: World) -> None:
     world.kill("a")
+    sent = answer(world, OLD)
     where = ("--to", world.nodes["d"].url, "--as", NEW)
     friends = ("--friend", "john.b.ink", "--friend", "judy.c.ink")
     told = f"{NEW_PASSWORD}\n{world.words}\n"
@@ -205,8 +215,9 @@ def test_words_alone_and_two_friends(world: World) -> None:
     for instance in (world.post, world.letter):
         assert world.holds("d", instance)
     assert not world.holds("d", world.diary)  # nobody has ever seen it
+    assert world.was_sent("d", world.letter, world.john.me().id), "whom it was sent to is known again"
     until(lambda: {(item.fqdn, item.side, item.state) for item in jane.relations()} == ALL, str(jane.relations()))
-    answer_arrives(world)
+    answer_arrives(world, sent)
 
 
 def test_hostile_host_is_ended_and_pinned(world: World) -> None:

@@ -179,6 +179,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("POST", "/federation/own/heights"): Route(Who.ANYBODY, right={401, 415}),
     ("POST", "/federation/own/entries"): Route(Who.ANYBODY, right={401, 415}),
     ("POST", "/federation/own/relations"): Route(Who.ANYBODY, right={401, 415}),
+    ("POST", "/federation/own/shares"): Route(Who.ANYBODY, right={401, 415}),
     ("POST", "/federation/forks"): Route(Who.ANYBODY, {"first": "AA==", "second": "AA=="}, right={422}),
     ("GET", "/federation/blobs/{hash}"): Route(Who.ANYBODY, path=f"/federation/blobs/{UNKNOWN}", right={401}),
     ("GET", "/federation/copies/{instance}"): Route(Who.ANYBODY, path=f"/federation/copies/{UNKNOWN}", right={401}),

@@ -14,7 +14,7 @@ def test_demo_runs_and_ends_well() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Everything was as it should be" in done.stdout
     assert "<Subject>" in done.stdout
-    forgery = done.stdout.partition("entry.bad-signature")[2].partition("8/10")[0]
+    forgery = done.stdout.partition("entry.bad-signature")[2].partition("8/11")[0]
     assert "as jane.haiku.ink sees it" in forgery, "the view is shown after the refusal"
     assert "recipient: create" in done.stdout
     # How long it may take is measured by `python -m bench demo`, on a machine that does nothing else.

@@ -7,9 +7,10 @@ docs/protocol.md section 8. All are CBOR, bounded in number and size. Only the f
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final, Literal
 
-from inkgrove.core import KEY_BYTES, IdentityId, PublicKey
+from inkgrove.core import KEY_BYTES, Hash, IdentityId, PublicKey, is_hash
 from inkgrove.core.errors import InkgroveError, ParcelError
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.messages import cbor
@@ -26,6 +27,8 @@ MAX_REPLICATION_BYTES: Final = 6 * 1024 * 1024
 """How large an answer gets; a single entry with its payload may be larger than what is left."""
 MAX_RELATIONS: Final = 1_000
 """How many relations one answer lists."""
+MAX_SHARES: Final = 50_000
+"""How many shares one answer lists."""
 MAX_POSITION: Final = 200
 _IDENTITY_BYTES: Final = 32
 _MAX_ENTRY_BYTES: Final = 400
@@ -106,6 +109,29 @@ class ToldRelations:
     relations: Sequence[ToldRelation]
     next: str | None
     """The `since` of the question for the next page."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldShare:
+    """An instance of who asks that was sent to somebody who lives on the node that is asked."""
+
+    instance: Hash
+    identity: IdentityId
+    proof: bytes
+    """`share_proof`: that the node holds what was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldShares:
+    """A page of what people of the node that is asked were sent of who asks."""
+
+    shares: Sequence[ToldShare]
+    next: str | None
+
+
+def share_proof(payload: bytes, key: PublicKey) -> bytes:
+    """Return what only somebody can tell to a key who has the payload of a create."""
+    return blake2b(payload, digest_size=32, key=bytes(key)).digest()
 
 
 # Questions
@@ -233,6 +259,32 @@ def decode_told_relations(body: bytes) -> ToldRelations:
     return ToldRelations(
         [_read_relation(item) for item in _list(value["relations"], MAX_RELATIONS, "relations")], following
     )
+
+
+def encode_told_shares(answer: ToldShares) -> bytes:
+    """Encode the answer to a request for what was sent to people of a node."""
+    told: list[cbor.Value] = [[bytes(item.instance), bytes(item.identity), item.proof] for item in answer.shares]
+    return cbor.encode({"form": REPLICATION_FORMAT, "shares": told, "next": answer.next})
+
+
+def decode_told_shares(body: bytes) -> ToldShares:
+    """Decode the answer to a request for what was sent to people of a node."""
+    value = _decode(body, {"form", "shares", "next"})
+    following = value["next"]
+    if following is not None and (type(following) is not str or len(following) > MAX_POSITION):
+        raise ParcelError("parcel.bad-replication", "the place of the next page is a short text")
+    return ToldShares([_read_share(item) for item in _list(value["shares"], MAX_SHARES, "shares")], following)
+
+
+def _read_share(value: Any) -> ToldShare:
+    instance, identity, proof = _tuple(value, 3)
+    if type(identity) is not bytes or len(identity) != _IDENTITY_BYTES or type(proof) is not bytes or len(proof) != 32:
+        raise ParcelError(
+            "parcel.bad-replication", f"identities and proofs are byte strings of {_IDENTITY_BYTES} bytes"
+        )
+    if type(instance) is not bytes or not is_hash(instance):
+        raise ParcelError("parcel.bad-replication", "an instance is named by a hash")
+    return ToldShare(Hash(instance), IdentityId(identity), proof)
 
 
 def _read_relation(value: Any) -> ToldRelation:

@@ -33,11 +33,13 @@ from inkgrove.federation.replication import (
     OWN_ENTRIES_PATH,
     OWN_HEIGHTS_PATH,
     OWN_RELATIONS_PATH,
+    OWN_SHARES_PATH,
     answer_entries,
     answer_heights,
     answer_own_entries,
     answer_own_heights,
     answer_own_relations,
+    answer_own_shares,
 )
 from inkgrove.federation.replication import server as fork_proofs
 from inkgrove.federation.sharing import fetching as blobs
@@ -50,6 +52,7 @@ from inkgrove.messages import (
     encode_entries,
     encode_heights,
     encode_told_relations,
+    encode_told_shares,
 )
 from inkgrove.node.blobs import find_blob
 from inkgrove.node.identity import Caller, count_fork_proof
@@ -301,6 +304,22 @@ async def tell_owner_of_relations(request: Request) -> Response:
 def _own_relations(node: Node, owner: LogOwner, body: bytes) -> Response:
     told = answer_own_relations(node, owner, decode_ask_heights(body).since)
     return Response(encode_told_relations(told), media_type=REPLICATION_MEDIA_TYPE)
+
+
+@router.post(
+    OWN_SHARES_PATH,
+    **_cbor("What people of this node were sent by who asks", REPLICATION_MEDIA_TYPE, "parcel.bad-replication"),
+)
+async def tell_owner_of_shares(request: Request) -> Response:
+    """List which instances of an identity people here were sent, to who proves its first key."""
+    body = await request.body()
+    owner = await _admit_owner(request, body)
+    return await make_within_quota(request, owner.identity, _own_shares, get_node(request), owner, body)
+
+
+def _own_shares(node: Node, owner: LogOwner, body: bytes) -> Response:
+    told = answer_own_shares(node, owner, decode_ask_heights(body).since)
+    return Response(encode_told_shares(told), media_type=REPLICATION_MEDIA_TYPE)
 
 
 # Fork proofs

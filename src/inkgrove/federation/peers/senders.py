@@ -40,6 +40,8 @@ class LogOwner:
 
     identity: IdentityId
     authors: frozenset[PublicKey]
+    asks: PublicKey
+    """The key that has signed the request, or the first key of who asks if its node did."""
 
 
 _KEY_SECONDS: Final = 30
@@ -104,7 +106,7 @@ class RequestAuthenticator:
         if author is None:
             sender = await self.authenticate(request, address)
             keys = await self._run_blocking(lambda: self._node.database.read(lambda c: keys_of(c, sender.id)))
-            return LogOwner(sender.id, frozenset({sender.key, *keys}))
+            return LogOwner(sender.id, frozenset({sender.key, *keys}), sender.key)
         self._sent.charge_address(address, len(request.body))
         await self._check_fresh_and_for_us(request, found)
         check_signature(request, found, author)
@@ -112,7 +114,7 @@ class RequestAuthenticator:
         first_key = self._read_mandate(request, author)
         identity = identity_of(first_key)
         keys = await self._run_blocking(lambda: self._node.database.read(lambda c: keys_of(c, identity)))
-        owner = LogOwner(identity, frozenset({first_key, *keys}))
+        owner = LogOwner(identity, frozenset({first_key, *keys}), author)
         # Keys cost nothing: nothing is written for those of which nothing is here.
         is_held = await self._run_blocking(
             lambda: self._node.database.read(lambda c: is_any_held(c, owner.authors, owner.identity))

@@ -7,8 +7,9 @@ looked up, and those concerned are told. What fails is tried again.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -23,14 +24,21 @@ from inkgrove.federation.peers.transport import PeerRequest, Transport
 from inkgrove.federation.replication.client import PeerSource, fetch_entries, list_news, read_answer
 from inkgrove.federation.replication.helped import HelpedArrivals
 from inkgrove.federation.replication.intake import IntakeCounts, check_response, find_missing, ingest_checked
-from inkgrove.federation.replication.server import OWN_ENTRIES_PATH, OWN_HEIGHTS_PATH, OWN_RELATIONS_PATH
+from inkgrove.federation.replication.server import (
+    OWN_ENTRIES_PATH,
+    OWN_HEIGHTS_PATH,
+    OWN_RELATIONS_PATH,
+    OWN_SHARES_PATH,
+)
 from inkgrove.messages import (
     REPLICATION_MEDIA_TYPE,
     AskHeights,
     Entries,
     LogHeight,
     ToldRelation,
+    ToldShare,
     decode_told_relations,
+    decode_told_shares,
     encode_ask_heights,
 )
 from inkgrove.node.errors import QuotaError
@@ -40,6 +48,7 @@ from inkgrove.node.moving import (
     finish_arrival,
     finish_rows,
     note_lost_words,
+    put_told_shares,
     render_told,
     set_state,
     take_in_file,
@@ -61,6 +70,8 @@ _FRIEND_SECONDS: Final = 300.0
 _LOOK_UP_SECONDS: Final = 60.0
 _MOST_ROUNDS: Final = 10
 """How often friends are asked again because further keys have come to light."""
+_MOST_PAGES: Final = 10_000
+"""How many pages of relations or shares one friend may tell."""
 _TRIES: Final = 3
 """How often friends who do not answer are asked before the rest is enough."""
 _RETRY_MICROSECONDS: Final = 2_000_000
@@ -93,18 +104,25 @@ class FriendSource(PeerSource):
         super().__init__(node, transport, known, seconds=_FRIEND_SECONDS, run_blocking=run_blocking)
         self._controller, self._mandate = controller, mandate
 
-    async def relations(self) -> list[ToldRelation]:
-        """Ask for the relations of the identity with people of this node; raises a `FederationError`."""
-        found: list[ToldRelation] = []
+    async def relations(self) -> AsyncIterator[Sequence[ToldRelation]]:
+        """Yield pages of the identity's relations with people of this node; raises a `FederationError`."""
         since: str | None = None
-        while len(found) < MOST_TOLD:
+        for _ in range(_MOST_PAGES):
             body = await self._ask(OWN_RELATIONS_PATH, encode_ask_heights(AskHeights(since)))
             page = read_answer(decode_told_relations, body)
-            found += page.relations
-            if page.next is None or page.next == since:
-                break
-            since = page.next
-        return found[:MOST_TOLD]
+            yield page.relations
+            if (since := page.next) is None:
+                return
+
+    async def shares(self) -> AsyncIterator[Sequence[ToldShare]]:
+        """Yield pages of what people of this node were sent by the identity; raises a `FederationError`."""
+        since: str | None = None
+        for _ in range(_MOST_PAGES):
+            body = await self._ask(OWN_SHARES_PATH, encode_ask_heights(AskHeights(since)))
+            page = read_answer(decode_told_shares, body)
+            yield page.shares
+            if (since := page.next) is None:
+                return
 
     def _signed(self, path: str, body: bytes) -> PeerRequest:
         url = self.remote.endpoint.rstrip("/") + path
@@ -320,11 +338,11 @@ class _Asking:
                 source = FriendSource(
                     self._node, self._transport, known, controller, self._mandate, run_blocking=self._run_blocking
                 )
-                for item in await source.relations():
-                    if len(self._told) < MOST_TOLD:
-                        is_friend = item.identity == known.id
-                        self._told[item.identity.hex(), item.side] = render_told(item, is_friend=is_friend)
+                async for told in source.relations():
+                    self._note_relations(told, known.id)
                 await self._fetch(source, friend, wanted, belonging)
+                async for shares in source.shares():
+                    await self._run_blocking(partial(put_told_shares, self._node, self._arrival, shares))
             friend.update(state="answered", keys=len(wanted) + len(belonging), reason=None)
         except (FederationError, TimeoutError) as error:
             code = error.code if isinstance(error, FederationError) else PeerTimeout.code
@@ -332,6 +350,11 @@ class _Asking:
         except InkgroveError as error:
             return error
         return None
+
+    def _note_relations(self, told: Sequence[ToldRelation], friend: IdentityId) -> None:
+        for item in told:
+            if len(self._told) < MOST_TOLD:
+                self._told[item.identity.hex(), item.side] = render_told(item, is_friend=item.identity == friend)
 
     async def _find(self, name: str) -> RemoteIdentity:
         try:

@@ -10,12 +10,14 @@ from typing import Final
 
 from inkgrove.core import ForkProof, IdentityId, check_storable, decode_entry, verify_fork_proof, verify_signed
 from inkgrove.core.errors import InkgroveError, ParcelError
+from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.federation.peers.senders import LogOwner
 from inkgrove.messages import (
     MAX_LOGS,
     MAX_RELATIONS,
     MAX_REPLICATION_BYTES,
     MAX_REPLICATION_ENTRIES,
+    MAX_SHARES,
     AskHeights,
     Entries,
     Heights,
@@ -23,8 +25,11 @@ from inkgrove.messages import (
     ReplicatedEntry,
     ToldRelation,
     ToldRelations,
+    ToldShare,
+    ToldShares,
     Want,
     decode_delivery,
+    share_proof,
 )
 from inkgrove.node.errors import ViewError
 from inkgrove.node.identity import IDENTITY_LOG, apply_identity_log
@@ -37,6 +42,7 @@ from inkgrove.store.federation import (
     indexed_offset,
     is_index_behind,
     list_held_logs,
+    list_held_shares,
     offered_logs,
     read_held_entries,
     read_offered,
@@ -51,6 +57,9 @@ ENTRIES_PATH: Final = "/federation/entries"
 OWN_HEIGHTS_PATH: Final = "/federation/own/heights"
 OWN_ENTRIES_PATH: Final = "/federation/own/entries"
 OWN_RELATIONS_PATH: Final = "/federation/own/relations"
+OWN_SHARES_PATH: Final = "/federation/own/shares"
+_SHARES_PAGE: Final = 500
+"""How many instances are looked at for a page of shares."""
 FORK_PROOFS_PATH: Final = "/federation/forks"
 _MOST_PAGES: Final = 10
 """How many pages of new ingests are indexed before an answer; the rest is answered another time."""
@@ -199,6 +208,27 @@ def answer_own_relations(node: Node, owner: LogOwner, since: str | None) -> Told
         ]
         last = found[-1] if len(found) == MAX_RELATIONS else None
         return ToldRelations(told, None if last is None else f"{last.side} {last.identity.hex()}")
+
+    return node.database.read(work)
+
+
+def answer_own_shares(node: Node, owner: LogOwner, since: str | None) -> ToldShares:
+    """Return a page of the owner's instances that were sent to people who live here, each with the proof of holding."""
+    after = (0, 0)
+    if since is not None:
+        log, _, seq_num = since.partition(" ")
+        if not (log.isascii() and log.isdecimal() and seq_num.isascii() and seq_num.isdecimal()):
+            raise ParcelError("parcel.bad-replication", "a position is a text that this node gave out")
+        after = min(int(log), MAX_STORED_INTEGER), min(int(seq_num), MAX_STORED_INTEGER)
+
+    def work(connection: Connection) -> ToldShares:
+        found, following = list_held_shares(connection, owner.authors, after=after, limit=_SHARES_PAGE)
+        told = [
+            ToldShare(item.instance, to, share_proof(item.payload, owner.asks))
+            for item in found
+            for to in item.recipients[: MAX_SHARES // _SHARES_PAGE]
+        ]
+        return ToldShares(told, None if following is None else f"{following[0]} {following[1]}")
 
     return node.database.read(work)
 

@@ -34,7 +34,7 @@ from inkgrove.node.moving.helped import (
     open_grant,
     reserve_name,
 )
-from inkgrove.node.moving.told import MOST_TOLD, check_mandate, render_told
+from inkgrove.node.moving.told import MOST_TOLD, check_mandate, put_told_shares, render_told
 
 __all__ = [
     "ARRIVAL",
@@ -56,6 +56,7 @@ __all__ = [
     "note_lost_words",
     "open_grant",
     "part_path",
+    "put_told_shares",
     "read_progress",
     "render_told",
     "require_arrival",

@@ -5,19 +5,20 @@ they may go on. Others on the same node only ask again, and so does the person w
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from hmac import compare_digest
 from typing import Any, Final
 
 from inkgrove.core import Hash, IdentityId, PublicKey, identity_of, verify_signature
 from inkgrove.core.errors import BadSignature
-from inkgrove.messages import Create, ToldRelation, Update, decode_if_valid, mandate_claim
+from inkgrove.messages import Create, ToldRelation, ToldShare, Update, decode_if_valid, mandate_claim, share_proof
 from inkgrove.node.errors import IdentityError
 from inkgrove.node.publishing import queue_own
 from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.logs import LogState, read_entries
-from inkgrove.store.node import StoredArrival, add_shares, keys_of
-from inkgrove.store.person import find_own_logs_of, put_person_rows
+from inkgrove.store.logs import LogState, read_entries, read_payloads_of
+from inkgrove.store.node import StoredArrival, add_shares, keys_of, living_among
+from inkgrove.store.person import find_own_logs_of, keep_own_instances, put_person_rows
 
 _CHUNK: Final = 500
 MANDATE_SECONDS: Final = 30 * 86_400
@@ -72,6 +73,31 @@ def put_told_relations(node: Node, arrival: StoredArrival) -> list[tuple[Identit
         node.database.write(lambda c, some=some: put_person_rows(c, me, "relations", some, now))  # type: ignore[misc]
     _restore_shares(node, me)
     return list(dict.fromkeys(people))
+
+
+def put_told_shares(node: Node, arrival: StoredArrival, told: Sequence[ToldShare]) -> None:
+    """Note which instances of an identity others were sent, as their node says.
+
+    It counts for instances in the identity's own logs of which that node has proved that it holds the payload: others
+    would get to see later changes of what they never had. People of this very node are passed over.
+    """
+
+    def work(connection: Connection) -> None:
+        held = read_payloads_of(connection, {item.instance for item in told})
+        own = keep_own_instances(connection, arrival.identity, held)
+        here = living_among(connection, {item.identity for item in told})
+        rows = [
+            (item.instance, item.identity)
+            for item in told
+            if item.instance in own
+            and item.identity not in here
+            and item.identity != arrival.identity
+            and compare_digest(item.proof, share_proof(held[item.instance], arrival.controller))
+        ]
+        add_shares(connection, rows, node.clock())
+
+    if told:
+        node.database.write(work)
 
 
 def _restore_shares(node: Node, identity: IdentityId) -> None:

@@ -7,9 +7,9 @@ compared with the logs.
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Select, Table, or_, select, union_all
+from sqlalchemy import Connection, Select, Table, and_, or_, select, union_all
 
-from inkgrove.core import IdentityId, PublicKey
+from inkgrove.core import Hash, IdentityId, PublicKey
 from inkgrove.store.db.connection import in_lists
 from inkgrove.store.db.log_tables import branch_entries, entries, logs
 from inkgrove.store.db.node_tables import (
@@ -83,6 +83,50 @@ def read_waiting_parcels(connection: Connection, sender: IdentityId) -> Iterator
     with connection.execution_options(yield_per=20).execute(query) as found:
         for row in found:
             yield row[0]
+
+
+class HeldShare(NamedTuple):
+    """An instance of an author that was sent to somebody who lives here."""
+
+    log: int
+    """The log of its create, by the store's own number."""
+    seq_num: int
+    instance: Hash
+    payload: bytes
+    """Of the create."""
+    recipients: list[IdentityId]
+
+
+def list_held_shares(
+    connection: Connection, authors: Collection[PublicKey], *, after: tuple[int, int], limit: int
+) -> tuple[list[HeldShare], tuple[int, int] | None]:
+    """A page of the creates of authors behind a place, with whom of the people here they were sent to.
+
+    Those that were sent to nobody here are left out. Returns where the next page begins too.
+    """
+    own = select(logs.c.id).where(logs.c.author.in_(list(authors)), logs.c.log_id > 0)
+    is_behind = or_(entries.c.log > after[0], and_(entries.c.log == after[0], entries.c.seq_num > after[1]))
+    query = (
+        select(entries.c.log, entries.c.seq_num, entries.c.hash, entries.c.payload)
+        .where(entries.c.log.in_(own), entries.c.kind == "create", entries.c.payload.is_not(None), is_behind)
+        .order_by(entries.c.log, entries.c.seq_num)
+        .limit(limit)
+    )
+    found = connection.execute(query).all()
+    sent: dict[bytes, list[IdentityId]] = {}
+    here = select(identities.c.id).where(identities.c.lives_here)
+    for some in in_lists([row.hash for row in found]):
+        shared = select(shares.c.instance, shares.c.identity).where(
+            shares.c.instance.in_(some), shares.c.identity.in_(here)
+        )
+        for instance, identity in connection.execute(shared.order_by(shares.c.identity)):
+            sent.setdefault(bytes(instance), []).append(IdentityId(identity))
+    held = [
+        HeldShare(row.log, row.seq_num, Hash(row.hash), bytes(row.payload), sent[bytes(row.hash)])
+        for row in found
+        if bytes(row.hash) in sent
+    ]
+    return held, (found[-1].log, found[-1].seq_num) if len(found) == limit else None
 
 
 # Who can hold ours

@@ -45,6 +45,7 @@ from inkgrove.store.logs.entries import (
     read_logs,
     read_newest_entries,
     read_next_entry,
+    read_payloads_of,
     read_role,
     verified_among,
 )
@@ -231,6 +232,7 @@ __all__ = [
     "read_logs",
     "read_newest_entries",
     "read_next_entry",
+    "read_payloads_of",
     "read_registered",
     "read_revision",
     "read_role",

@@ -323,6 +323,16 @@ def count_absent(connection: Connection, log: int) -> int:
     return connection.scalar(query) or 0
 
 
+def read_payloads_of(connection: Connection, hashes: Collection[Hash]) -> dict[Hash, bytes]:
+    """The payloads of these entries, as far as they are held."""
+    query = select(entries.c.hash, entries.c.payload).where(entries.c.payload.is_not(None))
+    return {
+        Hash(entry_hash): bytes(payload)
+        for some in in_lists(hashes)
+        for entry_hash, payload in connection.execute(query.where(entries.c.hash.in_(some)))
+    }
+
+
 _DROP = update(entries).where(entries.c.id == bindparam("of_id")).values(payload=None)
 
 
