@@ -77,6 +77,7 @@ class World:
     def start(self, letter: str, **settings: str) -> Serving:
         resolve = ",".join(f"*.{name}.ink=127.0.0.1:{port}" for name, port in self.ports.items())
         chosen = {"registration": "open", "domains": f"{letter}.ink", "resolve": resolve, "replication_seconds": "0"}
+        chosen["registrations_per_address"] = "10000"  # so often does nobody move
         node = Serving(self.folder / letter, {**chosen, **settings}, port=self.ports[letter])
         self.nodes[letter] = self.stack.enter_context(node)
         return node
@@ -315,6 +316,7 @@ class Mover:
         until(lambda: homes(world) == [new], f"still at {homes(world)}: {world.nodes[new].log()[-3000:]}")
         with Client(world.nodes[new].url) as client:
             until(lambda: is_settled(client, name, password_on(new)))
+        until(lambda: is_finished(world, new), world.nodes[new].log()[-3000:])
 
     def leave(self, old: str, new: str) -> MoveGrant:
         """Get a grant, from a node that may be killed meanwhile: one whose answer was lost is taken back."""
@@ -351,6 +353,11 @@ def is_settled(client: Client, fqdn: str, password: str) -> bool:
     with suppress(InkgroveError), Client.sign_in(client.url, fqdn, password) as jane:
         return jane.move_state().state == "here"
     return False
+
+
+def is_finished(world: World, letter: str) -> bool:
+    found = world.store(letter).database.read(lambda c: find_arrival(c, IdentityId.fromhex(world.id)))
+    return found is not None and found.finished is not None
 
 
 def test_killed_at_any_moment_it_is_wholly_here_or_wholly_there(tmp_path: Path) -> None:

@@ -220,6 +220,12 @@ class MoveError(InkgroveError):
     codes = (
         ErrorCode("move.none", 404, "You are not about to move to another node."),
         ErrorCode(
+            "move.arriving",
+            409,
+            "You have just come here, and not all that is yours is in its place.",
+            "Wait until your arrival is finished, and ask again.",
+        ),
+        ErrorCode(
             "move.too-many",
             409,
             "So many controllers have handed over to each other that others would not follow one more.",

@@ -133,6 +133,7 @@ _WITH_PASSWORD: Final = (*_OWN, "auth.bad-password", "auth.too-many-attempts", "
         "federation.quota-used-up",
         "move.not-a-node",
         "move.same-node",
+        "move.arriving",
         "move.too-many",
         "move.without-words",
         "identity.leaving",
