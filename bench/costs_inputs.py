@@ -14,8 +14,8 @@ from inkgrove.core.limits import MAX_FIELDS, MAX_LARGE_PATTERNS, MAX_PATTERNS, M
 from inkgrove.federation.peers import DOCUMENT_MEDIA_TYPE
 from inkgrove.federation.sharing import RELATION_MEDIA_TYPE as RELATIONS
 from inkgrove.messages import DELIVERY_MEDIA_TYPE as DELIVERIES
-from inkgrove.messages import REPLICATION_MEDIA_TYPE as REPLICATION
 from inkgrove.messages import (
+    MOVE_MEDIA_TYPE,
     AskHeights,
     Delivery,
     Parcel,
@@ -25,6 +25,7 @@ from inkgrove.messages import (
     encode_delivery,
     encode_wants,
 )
+from inkgrove.messages import REPLICATION_MEDIA_TYPE as REPLICATION
 
 BODY = 16 * 1024 * 1024
 JSON, FORM, CBOR = "application/json", "application/x-www-form-urlencoded", "application/cbor"
@@ -132,6 +133,7 @@ class Worst:
         long = {str(number): "z" * 9_990 for number in range(50)}
         yield "POST /identities", ("249,000 keys", self._post("/identities", keys))
         yield "GET /identities/{name}", ("a long document", self._get(f"/identities/{HOST}"))
+        yield "GET /identities/{name}/documents", ("long documents", self._get(f"/identities/{HOST}/documents"))
         yield "GET /me", ("head of 60 KB", self._get("/me", token=True, cookie="c" * 60_000))
         yield (
             "PATCH /me",
@@ -195,6 +197,19 @@ class Worst:
         yield "GET /me/export/{id}", ("signed in", self._get(export, token=True))
         yield "DELETE /me/export/{id}", ("signed in", self._get(export, token=True))
         yield "GET /me/export/{id}/file", ("signed in", self._get(f"{export}/file", token=True, range="bytes=0-"))
+        move = {"endpoint": "https://n.evil.ink", "password": "wrong password"}
+        yield "POST /me/move", ("wrong, signed in", self._json("/me/move", lambda _: move))
+        yield "GET /me/move", ("signed in", self._get("/me/move", token=True))
+        yield "DELETE /me/move", ("wrong, signed in", self._json("/me/move", closing))
+        helped = "/identities/arrivals/helped"
+        yield f"POST {helped}", ("249,000 keys", self._post(helped, keys))
+        grant = "/federation/moves/ink_g_" + "ab" * 32
+        yield "GET /federation/moves/{grant}", ("a grant that is not here", self._get(grant))
+        yield "GET /federation/moves/{grant}/file", ("a grant that is not here", self._get(f"{grant}/file"))
+        yield (
+            "POST /federation/moves/{grant}/commit",
+            ("4 KB", self._post(f"{grant}/commit", bytes(4096), MOVE_MEDIA_TYPE)),
+        )
 
     def _of_arrivals(self) -> Iterator[tuple]:  # type: ignore[type-arg]
         keys = many_keys()

@@ -95,6 +95,7 @@ ROUTES: dict[tuple[str, str], Route] = {
         right={404},
     ),
     ("GET", "/identities/{name}"): Route(Who.ANYBODY, path="/identities/{jane}"),
+    ("GET", "/identities/{name}/documents"): Route(Who.ANYBODY, path="/identities/{jane}/documents"),
     ("GET", "/me"): Route(Who.TOKEN),
     ("PATCH", "/me"): Route(Who.IDENTITY, {"name": "Jane"}),
     ("DELETE", "/me"): Route(Who.IDENTITY, {"password": "not their password"}, right={401}),
@@ -103,11 +104,27 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("GET", "/me/export/{id}"): Route(Who.IDENTITY, path=f"/me/export/{'ab' * 16}", right={404}),
     ("DELETE", "/me/export/{id}"): Route(Who.IDENTITY, path=f"/me/export/{'ab' * 16}", right={404}),
     ("GET", "/me/export/{id}/file"): Route(Who.IDENTITY, path=f"/me/export/{'ab' * 16}/file", right={404}),
+    ("POST", "/me/move"): Route(
+        Who.IDENTITY, {"endpoint": "https://jane.poem.ink", "password": "not their password"}, right={401}
+    ),
+    ("GET", "/me/move"): Route(Who.IDENTITY),
+    ("DELETE", "/me/move"): Route(Who.IDENTITY, {"password": "not their password"}, right={401}),
+    ("POST", "/identities/arrivals/helped"): Route(
+        Who.ADMINISTRATOR,
+        {"lives_at": "https://127.0.0.1", "grant": "x", "fqdn": "new.haiku.ink", "password": PASSWORD},
+        right={422},
+        as_john=403,
+    ),
+    ("GET", "/federation/moves/{grant}"): Route(Who.ANYBODY, path="/federation/moves/x", right={404}),
+    ("GET", "/federation/moves/{grant}/file"): Route(Who.ANYBODY, path="/federation/moves/x/file", right={404}),
+    ("POST", "/federation/moves/{grant}/commit"): Route(
+        Who.ANYBODY, path="/federation/moves/x/commit", right={404, 415}
+    ),
     ("GET", "/me/keys"): Route(Who.IDENTITY),
     ("PATCH", "/me/keys/{key}"): Route(
         Who.IDENTITY, {"label": "phone"}, path=f"/me/keys/{key(9).public.hex()}", right={404}
     ),
-    ("POST", "/me/keys"): Route(Who.IDENTITY, {"entry": "AA==", "payload": "AA=="}, right={422}),
+    ("POST", "/me/keys"): Route(Who.IDENTITY, {"entry": "AA==", "payload": "AA==", "password": PASSWORD}, right={422}),
     ("DELETE", "/me/keys/{key}"): Route(Who.IDENTITY, path=f"/me/keys/{key(9).public.hex()}", right={404}),
     ("GET", "/me/keys/{key}/ends"): Route(Who.IDENTITY, path=f"/me/keys/{key(9).public.hex()}/ends", right={404}),
     ("POST", "/me/words"): Route(Who.IDENTITY, {"password": PASSWORD}),

@@ -232,6 +232,8 @@ def test_store_is_led_through_the_revisions_after_its_own(place: Place, tmp_path
 
 
 OLDER = """
+DROP TABLE moves_out;
+ALTER TABLE identities DROP COLUMN first_key_lost;
 DROP TABLE moves_in;
 DROP TABLE relocations;
 DROP TABLE document_notices;

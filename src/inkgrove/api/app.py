@@ -32,6 +32,7 @@ from inkgrove.federation.replication import ArchiveImporter
 from inkgrove.node.blobs import CollectedBlobs, collect_if_alone, update_blob_references
 from inkgrove.node.identity import bind_administrators
 from inkgrove.node.identity import sessions as passwords
+from inkgrove.node.moving import Departures
 from inkgrove.node.person_file import Exports
 from inkgrove.node.publishing import Writer
 from inkgrove.node.runtime import Node, erase_due
@@ -55,7 +56,7 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
         work = (
             _collect_blobs(node),
             _erase(node),
-            _tidy_exports(app.state.exports),
+            _tidy_exports(app.state.exports.tidy, app.state.departures.tidy),
             app.state.federation.run(),
         )
         tasks = [asyncio.create_task(item) for item in work]
@@ -88,6 +89,8 @@ def make_app(node: Node, *, closes_node: bool = False, importer: ArchiveImporter
     node.call_at_close(app.state.writer.close)
     app.state.exports = Exports(node)
     node.call_at_close(app.state.exports.close)
+    app.state.departures = Departures(node)
+    node.call_at_close(app.state.departures.close)
     app.state.large_answers = LargeAnswers()
     node.call_at_close(app.state.large_answers.close)
     app.state.metrics = Metrics(node)
@@ -151,13 +154,14 @@ async def _erase(node: Node) -> None:
             log.warning("could not erase what is due", code=error.code, reason=error.message)
 
 
-async def _tidy_exports(exports: Exports) -> None:
-    """Go on with exports that a process left unfinished, and remove files that have expired, again and again."""
+async def _tidy_exports(*tidy: Callable[[], None]) -> None:
+    """Go on with exports that a process left unfinished, and end what has expired, again and again."""
     while True:
-        try:
-            await asyncio.to_thread(exports.tidy)
-        except OSError as error:
-            log.warning("exports could not be tidied", reason=str(error))
+        for work in tidy:
+            try:
+                await asyncio.to_thread(work)
+            except (OSError, InkgroveError) as error:
+                log.warning("exports could not be tidied", reason=str(error))
         await asyncio.sleep(_EXPORTS_SECONDS)
 
 

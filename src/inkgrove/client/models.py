@@ -163,6 +163,33 @@ def read_arrival(data: Mapping[str, Any]) -> Arrival:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveGrant:
+    """What a new node takes an identity over with, until `expires`."""
+
+    grant: str = field(repr=False)
+    lives_at: str
+    """Where the old node is reached."""
+    fqdn: str
+    """The name on the new node."""
+    endpoint: str
+    """Where that is reached."""
+    expires: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveState:
+    """Whether an identity is about to leave its node, or has left it."""
+
+    state: Literal["here", "leaving", "moved"]
+    fqdn: str | None
+    endpoint: str | None
+    expires: str | None
+    """While it is leaving: when it is here again."""
+    file: Literal["waiting", "running", "finished", "failed"] | None
+    """While it is leaving: how far the file for the new node is."""
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaField:
     """A field of a schema at a version."""
 

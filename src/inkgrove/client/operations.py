@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from inkgrove.client import account, exports, identities, publishing, reading, signing
+from inkgrove.client import account, arrivals, exports, identities, moves, publishing, reading, signing
 from inkgrove.client import relations as relating
 from inkgrove.client.connection import SECONDS, Credentials, Flow
 from inkgrove.client.models import Tokens
@@ -108,6 +108,11 @@ class Operations:
     end_service = Operation(account.end_service)
     close_account = Operation(account.close_account)
     closing = Operation(account.closing)
+    begin_move = Operation(moves.begin_move)
+    move_state = Operation(moves.move_state)
+    cancel_move = Operation(moves.cancel_move)
+    take_over = Operation(moves.take_over)
+    arrival_state = Operation(arrivals.arrival_state)
     start_export = Operation(exports.start_export)
     export_state = Operation(exports.export_state)
     remove_export = Operation(exports.remove_export)

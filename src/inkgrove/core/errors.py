@@ -387,6 +387,11 @@ class ParcelError(InkgroveError):
             "parcel.ended-before", 422, "The end of the instance was told before its create arrived: it comes too late."
         ),
         ErrorCode(
+            "parcel.bad-move",
+            422,
+            "What two nodes say to each other about an identity that moves does not have the form that it should have.",
+        ),
+        ErrorCode(
             "parcel.bad-replication",
             422,
             "What nodes ask or answer when they replicate does not have the form that it should have.",

@@ -3,6 +3,7 @@
 InkgroveError
 ├── AuthError        auth.*      who asks, and whether they may
 ├── IdentityError    identity.*  identities that a node hosts
+├── MoveError        move.*      identities that go to another node
 ├── RelationError    relation.*  who follows whom
 ├── DeliveryError    federation.*  what is sent to somebody, on this node or another, and not taken
 ├── OAuthError       oauth.*     how services get access
@@ -151,6 +152,24 @@ class IdentityError(InkgroveError):
             "An administrator of the node cannot close their account.",
             "Take the name out of `node.administrators`, start the node again, and close it then.",
         ),
+        ErrorCode(
+            "identity.leaving",
+            409,
+            "You are about to move to another node: nothing is signed or changed here until that is done.",
+            "Wait until you have moved, or take the move back (`DELETE /me/move`).",
+        ),
+        ErrorCode(
+            "identity.recipient-leaving",
+            503,
+            "Whom this is for is moving to another node at this moment: send it again later.",
+            "Ask again after `retry_after` seconds.",
+        ),
+        ErrorCode(
+            "identity.moved",
+            410,
+            "Whom this is for has moved to another node; `identities` has the entries that prove where to.",
+            "Send it to the node that the document in these entries names.",
+        ),
         ErrorCode("identity.no-key-here", 422, "The node does not keep this key: the client has to sign."),
         ErrorCode(
             "identity.vault-locked",
@@ -181,6 +200,83 @@ class NameElsewhere(SingleCode, IdentityError):
 
 class VaultLocked(SingleCode, IdentityError):
     code = "identity.vault-locked"
+
+
+class IdentityLeaving(SingleCode, IdentityError):
+    code = "identity.leaving"
+
+
+class RecipientLeaving(SingleCode, IdentityError):
+    code = "identity.recipient-leaving"
+
+
+class IdentityMoved(SingleCode, IdentityError):
+    code = "identity.moved"
+
+
+class MoveError(InkgroveError):
+    """Identities that go to another node, and those that come from one."""
+
+    codes = (
+        ErrorCode("move.none", 404, "You are not about to move to another node."),
+        ErrorCode(
+            "move.arriving",
+            409,
+            "You have just come here, and not all that is yours is in its place.",
+            "Wait until your arrival is finished, and ask again.",
+        ),
+        ErrorCode(
+            "move.too-many",
+            409,
+            "So many controllers have handed over to each other that others would not follow one more.",
+            "Sign a document with the words (`POST /identities/recover`), which begins anew; then move.",
+        ),
+        ErrorCode("move.same-node", 422, "The endpoint is that of this very node."),
+        ErrorCode(
+            "move.not-a-node",
+            422,
+            "At the endpoint no node has signed that it is reached there.",
+            "Take the endpoint as the new node itself says it.",
+        ),
+        ErrorCode(
+            "move.without-words",
+            409,
+            "This node keeps your first key and will destroy it: nobody could get the identity back then.",
+            "Write the words of the key down first (`POST /me/words`, then `POST /me/words/confirm`), or say "
+            "`without_words`.",
+        ),
+        ErrorCode(
+            "move.unknown-grant",
+            404,
+            "No move is under way with this grant: it is wrong, was taken back, or a day has passed.",
+            "Ask the old node for another one (`POST /me/move`).",
+        ),
+        ErrorCode(
+            "move.not-ready", 409, "The old node is still writing the file of the person.", "Ask again in a moment."
+        ),
+        ErrorCode(
+            "move.wrong-digest",
+            409,
+            "The file that the new node has is not the one that the old node wrote for this move.",
+            "Fetch the file again.",
+        ),
+        ErrorCode(
+            "move.bad-key", 422, "The key of the new node has not said, in entry 1 of its log 0, whose key it is."
+        ),
+        ErrorCode(
+            "move.wrong-node",
+            409,
+            "The grant is for another node or another name, or was not given by the node where the identity lives.",
+            "Ask the old node for one with the endpoint and the name of the new one.",
+        ),
+        ErrorCode("move.done-before", 409, "The identity has moved already, with another key of the new node."),
+        ErrorCode(
+            "move.export-failed",
+            503,
+            "The old node could not write the file of the person.",
+            "Take the move back and begin again; the operator finds the reason in the log of the node.",
+        ),
+    )
 
 
 class RelationError(InkgroveError):

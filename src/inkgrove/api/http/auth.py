@@ -13,9 +13,11 @@ from starlette.types import Scope
 
 from inkgrove.api.http.formats import first_headers
 from inkgrove.node.errors import BadToken, ForeignOrigin, SignInRequired
-from inkgrove.node.identity import SESSION, Caller, authenticate
+from inkgrove.node.identity import SESSION, Caller, authenticate, require_staying
 from inkgrove.node.runtime import Node
 
+_STAYS_HERE: Final = ("/me/move", "/me/export", "/me/password", "/me/words", "/me/services", "/sessions", "/oauth")
+"""What an identity may change while it is about to leave for another node."""
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -103,9 +105,21 @@ async def give_reader(request: Request) -> str | None:
 ReaderDependency = Annotated[str | None, Depends(give_reader)]
 
 
-def get_caller(node: NodeDependency, token: TokenDependency) -> Caller:
-    """Who asks; anybody without a token."""
-    return authenticate(node, token)
+def changes_what_moves(method: str, path: str) -> bool:
+    """Whether a request can change something that goes along when its sender moves to another node."""
+    return method not in _SAFE_METHODS and not path.startswith(_STAYS_HERE)
+
+
+def get_caller(request: Request, node: NodeDependency, token: TokenDependency) -> Caller:
+    """Who asks; anybody without a token.
+
+    Raises `identity.leaving` if they would change something that goes to another node with them.
+    """
+    caller = authenticate(node, token)
+    identity = caller.identity
+    if identity is not None and changes_what_moves(request.method, request.scope["path"]):
+        node.database.read(lambda connection: require_staying(connection, identity))
+    return caller
 
 
 CallerDependency = Annotated[Caller, Depends(get_caller)]

@@ -13,7 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from inkgrove.api.http.auth import get_caller, give_reader
+from inkgrove.api.http.auth import changes_what_moves, get_caller, give_reader
 from inkgrove.api.http.bodies import media_types_of
 from inkgrove.api.http.dispatch import takes_known_parameters_only
 from inkgrove.api.http.formats import is_json
@@ -71,7 +71,7 @@ def _make(app: FastAPI, routes: list[BaseRoute]) -> dict[str, Any]:
     components["securitySchemes"] = _SECURITY_SCHEMES
     for path, method, route in _operations(routes):
         operation = document["paths"][path][method]
-        _complete(operation, route)
+        _complete(operation, method.upper(), route)
     return document
 
 
@@ -81,7 +81,7 @@ def _operations(routes: list[BaseRoute]) -> Iterator[tuple[str, str, APIRoute]]:
             yield from ((route.path_format, method.lower(), route) for method in route.methods or ())
 
 
-def _complete(operation: dict[str, Any], route: APIRoute) -> None:
+def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
     answers = operation["responses"]
     if "HTTPValidationError" in str(answers.get("422", "")):
         del answers["422"]
@@ -103,6 +103,8 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
         common += ["request.bad-json", "request.too-complex"]
     if _asks_who(route.dependant):
         common.append("auth.bad-token")
+        if changes_what_moves(method, route.path):
+            common.append("identity.leaving")
         # Without a token: anybody. Which routes need one, and whose, says their 401 and 403.
         operation["security"] = [{}, {"session": []}, {"service": []}]
     for status, answer in responses(*common).items():

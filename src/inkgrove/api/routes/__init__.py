@@ -16,6 +16,7 @@ from inkgrove.api.routes import (
     identities,
     instance_reads,
     instance_writes,
+    moves,
     operation,
     relations,
     request_box,
@@ -43,6 +44,7 @@ ROUTERS = (
     instance_reads.router,
     blobs.router,
     exports.router,
+    moves.router,
     rot.router,
     operation.router,
 )

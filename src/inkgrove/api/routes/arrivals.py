@@ -176,7 +176,8 @@ class CommitBody(StrictModel):
     signed: SignedEntryBody
 
 
-def _render(node: Node, progress: ArrivalProgress) -> dict[str, Any]:
+def render_arrival(node: Node, progress: ArrivalProgress) -> dict[str, Any]:
+    """How far an arrival has come, as answers show it."""
     arrival = progress.arrival
     request, facts = json.loads(arrival.request), json.loads(arrival.facts)
     asked: dict[str, Any] = facts.get("friends", {})
@@ -253,7 +254,7 @@ async def start_arrival(
     await run_in_threadpool(partial(require_takeable, node, fqdn, identity, leads_here=is_led_here))
     arrival, token = await PASSWORDS.run(address, partial(_begin, node, key, body))
     federation_of(request).arrivals.wake()
-    return {**_render(node, await run_in_threadpool(read_progress, node, arrival)), "token": token}
+    return {**render_arrival(node, await run_in_threadpool(read_progress, node, arrival)), "token": token}
 
 
 def _begin(node: Node, key: PublicKey, body: NewArrivalBody) -> tuple[StoredArrival, str]:
@@ -294,7 +295,7 @@ _OWN: Final = ("auth.bad-token", "arrival.unknown")
 @router.get("/identities/arrivals/{id}", response_model=ArrivalDocument, responses=responses(*_OWN))
 def show_arrival(node: NodeDependency, arrival: ArrivalDependency) -> dict[str, Any]:
     """How far an arrival is, to who has its token (`Authorization: Bearer`)."""
-    return _render(node, read_progress(node, arrival))
+    return render_arrival(node, read_progress(node, arrival))
 
 
 @router.delete("/identities/arrivals/{id}", status_code=204, responses=responses(*_OWN, "arrival.not-ready"))
@@ -344,7 +345,7 @@ async def upload_part(
         await run_in_threadpool(writer.close)
     if arrival.state == "arriving":
         federation_of(request).arrivals.wake()
-    return _render(node, await run_in_threadpool(read_progress, node, arrival))
+    return render_arrival(node, await run_in_threadpool(read_progress, node, arrival))
 
 
 @router.post(

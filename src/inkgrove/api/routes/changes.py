@@ -196,7 +196,7 @@ class _Stream(StreamingResponse):
 async def _events(request: Request, node: Node, watch: ViewWatch, followed: ViewSubscription) -> AsyncIterator[str]:
     def look_again() -> tuple[list[ChangeEvent], ViewSubscription]:
         # A token that was revoked meanwhile opens nothing more.
-        caller: Caller = get_caller(node, token_of(request, node))
+        caller: Caller = get_caller(request, node, token_of(request, node))
         return read_changes(node, caller, followed)
 
     if followed.cursor is not None:

@@ -123,15 +123,15 @@ def remove_export(exports: ExportsDependency, caller: CallerDependency, id: IdPa
     return Response(status_code=204)
 
 
-_CONTENT: Final[dict[str, Any]] = {PERSON_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
+PERSON_CONTENT: Final[dict[str, Any]] = {PERSON_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 
 
 @router.get(
     "/me/export/{id}/file",
     response_class=Response,
     responses={
-        200: {"description": "The file", "content": _CONTENT},
-        206: {"description": "The range asked for", "content": _CONTENT},
+        200: {"description": "The file", "content": PERSON_CONTENT},
+        206: {"description": "The range asked for", "content": PERSON_CONTENT},
         304: {"description": "The client has it already"},
         **responses("auth.required", "auth.not-allowed", "export.unknown", "export.not-finished", "blob.bad-range"),
     },
@@ -146,6 +146,13 @@ async def download_export(
 ) -> Response:
     """The finished file, or a range of it: a download that was cut off goes on where it stopped."""
     job, path = await run_in_threadpool(exports.find_file, caller.require_identity(), id)
+    return serve_person_file(job, path, range, if_none_match=if_none_match, if_range=if_range)
+
+
+def serve_person_file(
+    job: ExportJob, path: Path, asked: str | None, *, if_none_match: str | None, if_range: str | None
+) -> Response:
+    """The answer with a finished file, or with the range that was asked for."""
     etag, size = f'"{job.digest}"', job.size or 0
     headers = {
         "ETag": etag,
@@ -157,7 +164,7 @@ async def download_export(
     if matches_etag(if_none_match, etag):
         return Response(status_code=304, headers=headers)
     try:
-        part = parse_range(range, size) if if_range is None or if_range == etag else None
+        part = parse_range(asked, size) if if_range is None or if_range == etag else None
     except BadRange as error:
         refused = problem(error)
         refused.headers["Content-Range"] = f"bytes */{size}"

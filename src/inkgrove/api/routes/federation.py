@@ -84,15 +84,15 @@ def federation_of(request: Request) -> Federation:
 
 async def admit(request: Request, body: bytes) -> RemoteIdentity:
     """The identity in whose name another node sends a request; raises unless that is proved."""
-    return await federation_of(request).senders.authenticate(_as_received(request, body), get_address(request))
+    return await federation_of(request).senders.authenticate(as_received(request, body), get_address(request))
 
 
 async def _admit_owner(request: Request, body: bytes) -> LogOwner:
     """The author, or the node that serves them, who asks for their own entries; raises unless that is proved."""
-    return await federation_of(request).senders.authenticate_owner(_as_received(request, body), get_address(request))
+    return await federation_of(request).senders.authenticate_owner(as_received(request, body), get_address(request))
 
 
-def _as_received(request: Request, body: bytes) -> SignedRequest:
+def as_received(request: Request, body: bytes) -> SignedRequest:
     """A request in the form in which signatures are checked."""
     headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw)
     host = request.headers.get("host", "")
@@ -128,6 +128,8 @@ def _cbor(description: str, media_type: str, *refusals: str) -> dict[str, Any]:
         delivery.DELIVERY_MEDIA_TYPE,
         "parcel.bad",
         "storage.low-disk",
+        "identity.recipient-leaving",
+        "identity.moved",
     ),
 )
 async def take_delivery(request: Request) -> Response:
@@ -149,6 +151,8 @@ async def take_delivery(request: Request) -> Response:
         relations.RELATION_MEDIA_TYPE,
         "federation.bad-move",
         "federation.unknown-recipient",
+        "identity.recipient-leaving",
+        "identity.moved",
         "relation.not-requested",
         "federation.request-box-full",
     ),

@@ -24,9 +24,9 @@ from inkgrove.federation.errors import (
     WrongIdentity,
     WrongName,
 )
-from inkgrove.federation.peers.documents import find_newest_name, store_log0_entries
+from inkgrove.federation.peers.documents import MOVED_STATUS, find_newest_name, store_log0_entries, take_moved_name
 from inkgrove.federation.peers.limits import LookupQuota, RequestSlots, domain_of
-from inkgrove.federation.peers.transport import PeerRequest, PeerResponse, Transport
+from inkgrove.federation.peers.transport import PeerRequest, PeerResponse, Transport, parse_url
 from inkgrove.federation.peers.well_known import (
     MAX_WELL_KNOWN_BYTES,
     WELL_KNOWN_NODE_PATH,
@@ -34,6 +34,7 @@ from inkgrove.federation.peers.well_known import (
     ProvedIdentity,
     SignedLog,
     WellKnown,
+    find_node_key,
     leads_to,
     parse_well_known,
     prove_identity,
@@ -241,6 +242,10 @@ class Discovery:
 
         return await self._run_blocking(lambda: self._node.database.read(work))
 
+    async def find_home(self, first_key: PublicKey, lives_at: str) -> RemoteIdentity:
+        """Find where an identity lives, asked for anew under a name, and store it; raises a `FederationError`."""
+        return await self.remember(await self._find_at(first_key, lives_at, fetched_since=self._node.clock()))
+
     async def store_from(self, first_key: PublicKey, lives_at: str) -> None:
         """Store an identity as the node where it lives serves it; for a caller who has its first key."""
         await self.remember(await self._find_at(first_key, lives_at))
@@ -261,6 +266,19 @@ class Discovery:
         fqdn = parse_fqdn(fqdn)
         self._names.charge(fqdn)
         return await self._leads_here(self._strangers, domain_of(fqdn), fqdn)
+
+    async def find_node(self, endpoint: str) -> PublicKey | None:
+        """Find the key that the node at an endpoint signs its requests with; None unless it has signed the endpoint.
+
+        Raises `QuotaUsedUp`, or why the node does not answer.
+        """
+        url = parse_url(endpoint)
+        self._names.charge(url.host)
+        address = f"{url.scheme}://{url.authority}{WELL_KNOWN_NODE_PATH}"
+        request = PeerRequest("GET", address, (("Accept", "application/json"),), max_answer_bytes=_PAGE)
+        async with self._strangers.slots.acquire(domain_of(url.host)) as transport:
+            answer = await transport.send(request)
+        return find_node_key(answer.body, url.host, endpoint) if answer.status == 200 else None
 
     async def _leads_here(self, lookups: _Lookups, slot_name: str, fqdn: str) -> bool:
         request = PeerRequest(
@@ -386,6 +404,8 @@ class Discovery:
             answer = await self._ask_for_stranger(fqdn, quota)
         if answer.status == 404:
             raise NoIdentityThere(f"no identity is served at {fqdn}", fqdn=fqdn)
+        if answer.status == MOVED_STATUS:
+            raise await self._run_blocking(lambda: take_moved_name(self._node, fqdn, answer.body))
         if answer.status != 200:
             raise BadAnswer(f"the node at {fqdn} answers with status {answer.status}", fqdn=fqdn)
         taken = await self._run_blocking(lambda: self._store(fqdn, answer.body, is_stranger=quota is not None))

@@ -123,6 +123,15 @@ class RequestAuthenticator:
             await self._use_nonce(found)
         return owner
 
+    async def authenticate_node(self, request: PeerRequest, node_key: PublicKey, address: str = "") -> None:
+        """Raise a `FederationError` unless a node has signed this request whose key is known from before."""
+        self._sent.charge_address(address, len(request.body))
+        found = read_signature(request)
+        await self._check_fresh_and_for_us(request, found)
+        check_signature(request, found, node_key)
+        self._sent.charge(node_key, found.sender, len(request.body))
+        await self._use_nonce(found)
+
     def _read_mandate(self, request: PeerRequest, author: PublicKey) -> PublicKey:
         """Return the first key that lets the author of a request fetch its logs; the author itself without a mandate.
 

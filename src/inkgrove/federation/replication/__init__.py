@@ -8,6 +8,7 @@ what goes out is what the public index offers.
 
 from inkgrove.federation.replication.arrivals import ArrivalWorker
 from inkgrove.federation.replication.client import fetch_entries, in_questions
+from inkgrove.federation.replication.helped import find_offer
 from inkgrove.federation.replication.intake import (
     ArchiveImporter,
     BulkIntake,
@@ -63,6 +64,7 @@ __all__ = [
     "catch_up",
     "check_response",
     "fetch_entries",
+    "find_offer",
     "in_questions",
     "pick_next_schemas",
     "sync_with",

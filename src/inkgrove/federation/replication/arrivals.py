@@ -22,6 +22,7 @@ from inkgrove.federation.peers.senders import MANDATE_HEADER
 from inkgrove.federation.peers.signed_requests import sign_request
 from inkgrove.federation.peers.transport import PeerRequest, Transport
 from inkgrove.federation.replication.client import PeerSource, fetch_entries, list_news, read_answer
+from inkgrove.federation.replication.helped import HelpedArrivals
 from inkgrove.federation.replication.intake import IntakeCounts, check_response, find_missing, ingest_checked
 from inkgrove.federation.replication.server import (
     OWN_ENTRIES_PATH,
@@ -46,6 +47,7 @@ from inkgrove.node.moving import (
     MOST_TOLD,
     finish_arrival,
     finish_rows,
+    note_lost_words,
     put_told_shares,
     render_told,
     set_state,
@@ -56,7 +58,7 @@ from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import RemoteIdentity
 from inkgrove.store.logs import LogKey
-from inkgrove.store.node import StoredAmounts, StoredArrival, add_usage, list_open_arrivals
+from inkgrove.store.node import StoredAmounts, StoredArrival, add_usage, list_open_arrivals, lives_here
 
 _IDLE_SECONDS: Final = 1.0
 _LONGEST_WAIT: Final = 60.0
@@ -148,6 +150,7 @@ class ArrivalWorker:
         """
         self._node, self._transport, self._discovery = node, transport, discovery
         self._tell, self._run_blocking = tell, run_blocking
+        self._helped = HelpedArrivals(node, transport, discovery, run_blocking=run_blocking)
         self._wake = asyncio.Event()
         self._next_tidying = 0
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -204,12 +207,16 @@ class ArrivalWorker:
                 await self._ask_friends(arrival)
             case _, "here":
                 await self._finish(arrival)
+            case "helped", _:
+                await self._helped.advance(arrival)
 
     async def _finish(self, arrival: StoredArrival) -> None:
         """Do what follows `settle`: put in what waited, look others up, then tell the relations."""
+        await self._run_blocking(lambda: note_lost_words(self._node, arrival))
         people = await self._run_blocking(lambda: finish_rows(self._node, arrival))
         await self._look_up(people)
-        await self._tell(arrival.identity)
+        if await self._run_blocking(lambda: self._node.database.read(lambda c: lives_here(c, arrival.identity))):
+            await self._tell(arrival.identity)  # else the words have taken it elsewhere meanwhile
         await self._run_blocking(lambda: finish_arrival(self._node, arrival))
 
     async def _look_up(self, people: Sequence[tuple[IdentityId, str]]) -> None:

@@ -23,6 +23,7 @@ from inkgrove.core.errors import (
 )
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.peers.signed_requests import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
+from inkgrove.federation.sharing.recipients import require_recipients
 from inkgrove.messages import (
     Access,
     Create,
@@ -37,14 +38,15 @@ from inkgrove.messages import (
     read_end,
 )
 from inkgrove.node.blobs import note_references
-from inkgrove.node.errors import DeliveryError, NotAddressed
-from inkgrove.node.identity import check_author, find_owner
+from inkgrove.node.errors import DeliveryError, NotAddressed, RecipientLeaving
+from inkgrove.node.identity import check_author, find_owner, require_receiving
 from inkgrove.node.publishing import (
     ArrivingParcel,
     DeliveryDecision,
     HeldInstance,
     SenderRelation,
     decide_acceptance,
+    erase_ended,
     find_box_refusal,
     find_held_instance,
     may_pass_on,
@@ -145,8 +147,8 @@ def receive_opened(
         hosted = find_identity(connection, recipient)
         # An identity that has moved away may still accept, by hand or in the box, what came before.
         if hosted is None or not (hosted.lives_here or is_wanted or via is None):
-            unknown = FederationError("federation.unknown-recipient", f"{recipient} does not live here")
-            receipts.append(DeliveryReceipt(parcel.instance, recipient, DeliveryDecision.REFUSED, unknown.code))
+            code = "federation.unknown-recipient"
+            receipts.append(DeliveryReceipt(parcel.instance, recipient, DeliveryDecision.REFUSED, code))
             continue
         refusal: InkgroveError | None
         relation = read_sender_relation(connection, recipient, via, owner, parcel.instance)
@@ -174,15 +176,11 @@ def receive_opened(
             )
         if decision is DeliveryDecision.ACCEPTED:
             accepted.append(recipient)
-        code = refusal.code if refusal is not None else None
-        receipts.append(
-            DeliveryReceipt(parcel.instance, recipient, decision, code, opened.author if is_missed else None)
-        )
+        unlisted = opened.author if is_missed else None
+        receipts.append(_receipt(parcel.instance, recipient, decision, refusal, unlisted))
     if not parcel.recipients:
         decision, refusal = decide_acceptance(arrival, NOBODY, SenderRelation.KNOWN, is_follower=False)
-        receipts.append(
-            DeliveryReceipt(parcel.instance, NOBODY, decision, refusal.code if refusal is not None else None)
-        )
+        receipts.append(_receipt(parcel.instance, NOBODY, decision, refusal))
     if any(receipt.decision is DeliveryDecision.ACCEPTED for receipt in receipts):
         if via is not None:
             for recipient in accepted:
@@ -191,6 +189,17 @@ def receive_opened(
         if via is not None:
             want_schemas(connection, _named_schemas(opened), node.clock(), via)
     return receipts
+
+
+def _receipt(
+    instance: Hash,
+    recipient: IdentityId,
+    decision: DeliveryDecision,
+    refusal: InkgroveError | None,
+    unlisted_key: PublicKey | None = None,
+) -> DeliveryReceipt:
+    code = refusal.code if refusal is not None else None
+    return DeliveryReceipt(instance, recipient, decision, code, unlisted_key)
 
 
 def _refuse_end(
@@ -402,15 +411,21 @@ def receive_request(
     """Take in the delivery in a signed request; returns the answer, which holds the receipts.
 
     `charge` is called with what that will cost, counted like bytes, and raises if it is too much. Raises `parcel.bad`,
-    or `federation.sender-unproved`; `federation.sender-unreachable` asks the sender to send it again.
+    `federation.sender-unproved`, or `identity.moved`; `federation.sender-unreachable` and `identity.recipient-leaving`
+    ask the sender to send it again.
     """
     delivery = decode_delivery(body)
     if delivery.via != sender.id:
         raise FederationError(
             "federation.sender-unproved", "the delivery is in the name of another identity than the one that signs it"
         )
+    require_recipients(node, {to for parcel in delivery.parcels for to in parcel.recipients})
     charge(_ENTRY_COST * sum(len(parcel.entries) for parcel in delivery.parcels))
     receipts = receive_delivery(node, delivery)
+    taken = {receipt.instance for receipt in receipts if receipt.decision is DeliveryDecision.ACCEPTED}
+    if delivery.erases:
+        erase_ended(node, sender.id, taken)
+    erased = node.database.read(lambda connection: {name for name in taken if is_erased(connection, name)})
     for receipt in receipts:
         if receipt.unlisted_key is not None:
             _renew_sender(node, sender, receipt.unlisted_key)
@@ -421,6 +436,7 @@ def receive_request(
                 "recipient": bytes(receipt.recipient),
                 "fate": receipt.decision.value,
                 **({"code": receipt.code} if receipt.code is not None else {}),
+                **({"erased": True} if receipt.instance in erased else {}),
             }
             for receipt in receipts
         ]
@@ -504,12 +520,15 @@ def receive_parcel(
         hashes = [hash_entry(decode_entry(entry)) for entry, _ in parcel.entries]
         create, held = node.database.read(lambda c: (find_entry(c, parcel.instance), keep_held_hashes(c, hashes)))
         opened = open_parcel(parcel, create.entry if create is not None else None, held)
-        return node.database.write(
-            lambda connection: receive_opened(connection, node, via, opened, is_wanted=is_wanted)
-        )
+
+        def receive(connection: Connection) -> list[DeliveryReceipt]:
+            require_receiving(connection, parcel.recipients)
+            return receive_opened(connection, node, via, opened, is_wanted=is_wanted)
+
+        return node.database.write(receive)
     except ParcelRefused as refused:
         error = refused.error
-    except StoreUnavailable:
+    except (StoreUnavailable, RecipientLeaving):
         raise  # says nothing about the parcel: its sender is to try again
     except InkgroveError as err:
         error = err

@@ -32,6 +32,7 @@ from inkgrove.federation.peers.documents import MOVED_STATUS, take_moved
 from inkgrove.federation.peers.limits import RequestSlots, run_rounds
 from inkgrove.federation.peers.signed_requests import make_signed_request
 from inkgrove.federation.peers.transport import PeerResponse, Transport
+from inkgrove.federation.sharing.recipients import find_leaving, read_leaving
 from inkgrove.federation.sharing.relations import is_final_refusal, send_waiting_moves
 from inkgrove.messages import DELIVERY_FORMAT, DELIVERY_MEDIA_TYPE, MAX_PARCELS, Delivery, Parcel, cbor, encode_delivery
 from inkgrove.node.errors import NotAddressed
@@ -47,6 +48,7 @@ from inkgrove.node.publishing import (
 from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import (
+    OF_ERASED,
     Backlog,
     DeliveryStatus,
     DueDelivery,
@@ -60,6 +62,7 @@ from inkgrove.store.federation import (
     forget_progress,
     forget_strangers,
     give_up_deliveries,
+    is_closing,
     keep_moved,
     list_due_deliveries,
     list_due_moves,
@@ -75,7 +78,7 @@ from inkgrove.store.federation import (
     waiting_names,
     waiting_recipients,
 )
-from inkgrove.store.node import find_identity, is_follower, lives_here
+from inkgrove.store.node import find_identity, hold_departures, is_follower, lives_here
 
 # One request and its answer
 
@@ -149,14 +152,16 @@ def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId
     if not parcels:
         return OutgoingDelivery("", deliveries, b"", {})
     assert sender is not None
-    return OutgoingDelivery(sender.fqdn, sent, encode_delivery(Delivery(sender.id, parcels)), last_seqs)
+    # Who closes their account has given the password: nobody has to wait for a grace.
+    delivery = Delivery(sender.id, parcels, erases=is_closing(connection, sender.id))
+    return OutgoingDelivery(sender.fqdn, sent, encode_delivery(delivery), last_seqs)
 
 
 def read_receipts(answer: PeerResponse) -> dict[tuple[Hash, IdentityId], dict[str, Any]]:
     """Return the receipts of an answer by instance and recipient; raises `BadAnswer`, with `retry_after` if given."""
     if answer.status != 200:
         text = f"the node answered with status {answer.status}"
-        raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after)
+        raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after, **read_leaving(answer))
     try:
         value: Any = cbor.decode(answer.body)
         assert value["form"] == DELIVERY_FORMAT
@@ -218,6 +223,7 @@ def queue_backlogs(node: Node) -> None:
 
 def _queue_one(connection: Connection, node: Node, backlog: Backlog) -> None:
     followee, follower = backlog
+    hold_departures(connection)
     if not take_backlog(connection, backlog) or not lives_here(connection, followee):
         return
     # A follower who lives here sees all of it already.
@@ -402,8 +408,9 @@ class Outbox:
             # Moves first: they can decide whether the rest is accepted.
             goes_on = await self._send_moves(target, recipients)
             while goes_on:
-                # Who has moved meanwhile is not served here any more.
-                ids = [known.id for known in recipients if self._located.get(known.id) is known]
+                # Who has moved meanwhile, or is about to, is not served here any more.
+                recipients = [known for known in recipients if self._located.get(known.id) is known]
+                ids = [known.id for known in recipients]
                 if not ids:
                     return
                 # A slot for each request, before it is made: deliveries are large.
@@ -441,6 +448,9 @@ class Outbox:
                     self._forget_moved([known.id])
                     break
                 except FederationError as error:
+                    if leaving := find_leaving(error):
+                        await self._rest(leaving, error)
+                        break
                     if not is_final_refusal(error):
                         await self._note_failure(target, recipients, error)
                         return False
@@ -448,6 +458,12 @@ class Outbox:
             if due:
                 await self._run_blocking(lambda: self.node.database.write(lambda c: clear_backoff(c, target)))
         return True
+
+    async def _rest(self, leaving: Collection[IdentityId], error: FederationError) -> None:
+        """Let what is due to recipients wait who are about to leave their node; the others are served."""
+        for recipient in leaving:
+            self._located.pop(recipient, None)
+            await self._fail(f"identity {recipient.hex()}", [recipient], error, None)
 
     def _forget_moved(self, moved: Collection[IdentityId]) -> None:
         """Send nothing more to where identities were located; they are looked up where their documents lead."""
@@ -489,6 +505,9 @@ class Outbox:
                 return True  # with those who have not
             receipts = read_receipts(answer)
         except FederationError as error:
+            if leaving := find_leaving(error):
+                await self._rest(leaving, error)
+                return True  # with those who are not
             await self._note_failure(target, recipients, error)
             return False
         found_at = [(known.id, known.node_key) for known in recipients]
@@ -534,7 +553,9 @@ class Outbox:
                         state = "waiting"  # for the next part
                     else:
                         self._begun_again.discard(due.queue_position)
-                    record_delivery(connection, due, state, delivered=delivery.last_seqs[due.queue_position], now=now)
+                    code = OF_ERASED if receipt.get("erased") is True else None
+                    last_seq = delivery.last_seqs[due.queue_position]
+                    record_delivery(connection, due, state, delivered=last_seq, code=code, now=now)
             return moved
 
         return self.node.database.write(work)

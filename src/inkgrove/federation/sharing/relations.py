@@ -14,6 +14,7 @@ from inkgrove.federation.peers.discovery import Discovery, RunBlocking, in_threa
 from inkgrove.federation.peers.documents import MOVED_STATUS, take_moved
 from inkgrove.federation.peers.signed_requests import make_signed_request
 from inkgrove.federation.peers.transport import Transport, run_with_transport
+from inkgrove.federation.sharing.recipients import read_leaving, require_recipients
 from inkgrove.federation.sharing.request_box import release_related, release_waiting
 from inkgrove.messages import Unset, cbor
 from inkgrove.node.errors import DeliveryError, UnknownIdentity
@@ -72,7 +73,7 @@ async def send_move(
         raise await run_blocking(lambda: take_moved(node, answer, [other]))
     if answer.status != 200:
         text = f"the node of {other.fqdn} answers with status {answer.status}"
-        raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after)
+        raise BadAnswer(text, status=answer.status, retry_after=answer.retry_after, **read_leaving(answer))
     try:
         value = _decode(answer.body)
     except BadMove as err:
@@ -140,7 +141,8 @@ def _finish_move(node: Node, queued: QueuedMove, before: RelationState | None, t
 def receive_move(node: Node, sender: RemoteIdentity, body: bytes) -> bytes:
     """Make the move of an identity elsewhere that a request holds; returns the answer.
 
-    Raises `BadMove`, `federation.unknown-recipient`, `federation.request-box-full` or an error of the move.
+    Raises `BadMove`, `federation.unknown-recipient`, `identity.recipient-leaving`, `identity.moved`,
+    `federation.request-box-full` or an error of the move.
     """
     value = _decode(body)
     to = value.get("to")
@@ -148,6 +150,7 @@ def receive_move(node: Node, sender: RemoteIdentity, body: bytes) -> bytes:
     if value.keys() != {"form", "to", "move"} or type(to) is not bytes or len(to) != 32 or type(name) is not str:
         raise BadMove("a move has form, to and move")
     mine = IdentityId(to)
+    require_recipients(node, [mine])
     if not node.database.read(lambda connection: lives_here(connection, mine)):
         raise FederationError("federation.unknown-recipient", f"{mine} does not live here")
     if name == "accept":

@@ -51,6 +51,7 @@ from inkgrove.node.identity.identity_log import (
     read_control,
     read_next_of_log0,
 )
+from inkgrove.node.identity.leaving import require_staying
 from inkgrove.node.identity.names import bind_if_given, date_name, take_name
 from inkgrove.node.identity.quotas import spend_document
 from inkgrove.node.identity.sessions import hash_password
@@ -74,6 +75,7 @@ from inkgrove.store.node import (
     find_identity,
     identities_of,
     identities_with_kept_first_key,
+    is_first_key_lost,
     leave_name,
     list_identities,
     lock_keys,
@@ -161,7 +163,7 @@ class RecoveryMeans(StrEnum):
     OWN_KEY = "own-key"
     """A client keeps the first key and signs all documents."""
     NONE = "none"
-    """Nobody but this node: it made the first key and keeps it."""
+    """Nobody but this node: it made the first key and keeps it, or one before it did and has destroyed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +250,7 @@ def _give(connection: Connection, node: Node, hosted: HostedIdentity) -> None:
 
 def read_adoption(fqdn: str, signed: SignedMessage) -> tuple[Entry, IdentityDocument]:
     """The entry of log 0 that a client signed to have its identity hosted, and the document in it."""
-    entry, document = _read_signed(signed)
+    entry, document = read_signed(signed)
     if not isinstance(document, IdentityDocument) or entry.log_id != IDENTITY_LOG:
         raise IdentityError(
             "identity.bad-document",
@@ -326,7 +328,7 @@ def take_controller(
         put_key(connection, named, identity, node.vault.seal(offered))
         payload = encode_message(KeyOf(identity))
         following = read_next_entry(connection, named, IDENTITY_LOG)
-        _append(connection, SignedMessage(sign_next(offered, payload, following).encoded, payload))
+        append_signed(connection, SignedMessage(sign_next(offered, payload, following).encoded, payload))
     elif find_identity_of_key(connection, named) != identity:
         raise IdentityError(
             "identity.unknown-controller",
@@ -352,7 +354,7 @@ def adopt_given(
     def work(connection: Connection) -> None:
         _give(connection, node, hosted)
         _host(connection, hosted, None)
-        _append(connection, signed)
+        append_signed(connection, signed)
         take_controller(connection, node, hosted.id, document, controller)
         apply_identity_log(connection, author, is_ours=True)
 
@@ -404,7 +406,7 @@ def append_unless_newest(connection: Connection, entry: Entry, signed: SignedMes
         (stored, *_) = read_entries(connection, entry.author, IDENTITY_LOG, entry.seq_num, entry.seq_num)
         if stored.entry.encoded == signed.entry:
             return
-    _append(connection, signed)
+    append_signed(connection, signed)
 
 
 def _host(connection: Connection, hosted: HostedIdentity, sealed: bytes | None) -> None:
@@ -435,7 +437,7 @@ def _record(connection: Connection, first_key: PublicKey) -> IdentityRecord:
 
 def recovery_of(connection: Connection, control: Control) -> RecoveryMeans:
     """Return who can get an identity back, as far as this node can tell."""
-    if sealed_key(connection, control.first_key) is not None:
+    if sealed_key(connection, control.first_key) is not None or is_first_key_lost(connection, control.identity):
         return RecoveryMeans.NONE
     return RecoveryMeans.OWN_KEY if control.controller is None else RecoveryMeans.WORDS
 
@@ -501,7 +503,7 @@ def add_key(node: Node, identity: IdentityId, signed: SignedMessage, label: str 
 
     `label` is what it is called there; None: as before, if it was listed.
     """
-    entry, message = _read_signed(signed)
+    entry, message = read_signed(signed)
     if (entry.log_id, entry.seq_num, message) != (IDENTITY_LOG, 1, KeyOf(identity)):
         raise IdentityError(
             "identity.bad-document", "this must be entry 1 of the key's log 0 with a `key-of` message that names you"
@@ -509,7 +511,7 @@ def add_key(node: Node, identity: IdentityId, signed: SignedMessage, label: str 
 
     def edit(connection: Connection, document: IdentityDocument) -> IdentityDocument:
         if find_identity_of_key(connection, entry.author) != identity:
-            _append(connection, signed)
+            append_signed(connection, signed)
         others = tuple(item for item in document.keys if item.key != entry.author)
         before = next((item.label for item in document.keys if item.key == entry.author), None)
         return replace(document, keys=(*others, FurtherKey(entry.author, label=label or before)))
@@ -569,6 +571,7 @@ def _publish(
 
     def work(connection: Connection) -> IdentityRecord:
         # Read again, while nobody else publishes with these keys: only what this transaction sees is what it changes.
+        require_staying(connection, identity)
         lock_keys(connection, [identity])
         control = read_control(connection, before.key)
         key, under = find_document_signer(connection, node, control)
@@ -629,11 +632,12 @@ def replace_document(
     `controller` is a key that this node has offered to keep, if the document names it.
     """
     before = show_identity(node, identity)
-    entry, document = _read_signed(signed)
+    entry, document = read_signed(signed)
     if not isinstance(document, IdentityDocument) or entry.log_id != IDENTITY_LOG:
         raise IdentityError("identity.bad-document", _BAD_DOCUMENT)
 
     def work(connection: Connection) -> IdentityRecord:
+        require_staying(connection, identity)
         lock_keys(connection, [identity])  # as all do who publish: what is counted below is counted by one at a time
         check_signer(read_control(connection, before.key), entry.author, document)
         _rename(connection, node, identity, document.fqdn, leads_here=leads_here)
@@ -642,7 +646,7 @@ def replace_document(
         if entry.author == before.key:
             append_unless_newest(connection, entry, signed)
         else:
-            _append(connection, signed)
+            append_signed(connection, signed)
         take_controller(connection, node, identity, document, controller)
         apply_identity_log(connection, entry.author, is_ours=True)
         return _record(connection, before.key)
@@ -664,23 +668,24 @@ def append_document(connection: Connection, key: SecretKey, document: IdentityDo
     """Sign a document as the next entry of log 0, inside the caller's transaction; its sequence number."""
     payload = encode_message(document)
     following = read_next_of_log0(connection, key.public)
-    _append(connection, SignedMessage(sign_next(key, payload, following).encoded, payload))
+    append_signed(connection, SignedMessage(sign_next(key, payload, following).encoded, payload))
     return following.seq_num
 
 
 def read_document(signed: SignedMessage) -> IdentityDocument:
     """The identity document in what a client signed."""
-    _, document = _read_signed(signed)
+    _, document = read_signed(signed)
     if not isinstance(document, IdentityDocument):
         raise IdentityError("identity.bad-document", _BAD_DOCUMENT)
     return document
 
 
-def _read_signed(signed: SignedMessage) -> tuple[Entry, Message]:
+def read_signed(signed: SignedMessage) -> tuple[Entry, Message]:
+    """Decode what a client signed; nothing is verified."""
     return decode_entry(signed.entry), decode_message(signed.payload)
 
 
-def _append(connection: Connection, signed: SignedMessage) -> None:
+def append_signed(connection: Connection, signed: SignedMessage) -> None:
     """Verify and append the very next entry of its log."""
     prepared, rejected = prepare_items([(signed.entry, signed.payload)])
     for refused in rejected:

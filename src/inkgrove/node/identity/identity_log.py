@@ -54,6 +54,7 @@ from inkgrove.store.logs import (
 from inkgrove.store.node import (
     HostedIdentity,
     NameRecord,
+    find_departure,
     find_identity,
     find_key_status,
     find_name,
@@ -63,6 +64,7 @@ from inkgrove.store.node import (
     lock_fqdn,
     put_key,
     put_name,
+    remove_departure,
     remove_keys,
     sealed_key,
     set_fqdn,
@@ -171,15 +173,15 @@ def find_document_state(connection: Connection, entry_hash: Hash) -> DocumentSta
     author = stored.entry.author
     log = StoredIdentityLog(connection, author)
     owners = claimed_identities(log)
-    first_key = _first_key_of(connection, owners.pop()) if len(owners) == 1 else author
+    first_key = find_first_key(connection, owners.pop()) if len(owners) == 1 else author
     control = None if first_key is None else find_control(connection, first_key)
     under = None if message.under is None else find_entry(connection, message.under)
     item = SignedDocument(author, stored.entry.seq_num, stored.hash, message)
     return judge_document(item, log, control, is_under_readable=under is not None and under.payload is not None)
 
 
-def _first_key_of(connection: Connection, identity: IdentityId) -> PublicKey | None:
-    """The first key of an identity, once a document of it is held."""
+def find_first_key(connection: Connection, identity: IdentityId) -> PublicKey | None:
+    """Return the first key of an identity; None until a document of it is held."""
     return next((key for key in keys_of(connection, identity) if identity_of(key) == identity), None)
 
 
@@ -231,7 +233,7 @@ def apply_identity_log(connection: Connection, author: PublicKey, *, is_ours: bo
     if not claimed:
         _apply_control(connection, author, is_ours=is_ours)
     for identity in sorted(claimed):
-        first_key = _first_key_of(connection, identity)
+        first_key = find_first_key(connection, identity)
         if first_key is not None:
             _apply_control(connection, first_key, is_ours=is_ours)
 
@@ -280,10 +282,15 @@ def _apply_home(connection: Connection, hosted: HostedIdentity, control: Control
     under the very name that it has here has, unless the document was signed here.
     """
     endpoint, is_here, document = hosted.endpoint, True, control.document
+    departure = find_departure(connection, hosted.id)
     if is_ours:
         forget_remote_identity(connection, hosted.id)
         endpoint = document.endpoint
-    elif sealed_key(connection, hosted.key) is None:
+        if departure is not None and departure.state == "moved":
+            remove_departure(connection, hosted.id)  # it is back
+    elif departure is not None and departure.state == "moved":
+        is_here = False  # also if its name and endpoint are the same there, and lead there now
+    elif sealed_key(connection, hosted.key) is None or _is_handed_over(connection, control):
         is_named = document.fqdn == hosted.fqdn and endpoint in (None, document.endpoint)
         is_here = is_named and (_is_signed_here(connection, control) or not _is_found_elsewhere(connection, hosted.id))
     if (endpoint, is_here) != (hosted.endpoint, hosted.lives_here):
@@ -292,6 +299,11 @@ def _apply_home(connection: Connection, hosted: HostedIdentity, control: Control
             queue_relocation(connection, hosted.id, is_new_node=True)
     if is_here and document.fqdn == hosted.fqdn and not document.closed:
         _take_name_back(connection, hosted)
+
+
+def _is_handed_over(connection: Connection, control: Control) -> bool:
+    """Whether the first key, which this node keeps, has named a controller that it does not: before it was restored."""
+    return control.controller is not None and sealed_key(connection, control.controller) is None
 
 
 def _take_name_back(connection: Connection, hosted: HostedIdentity) -> None:

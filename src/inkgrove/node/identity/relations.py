@@ -10,6 +10,7 @@ from inkgrove.core import IdentityId
 from inkgrove.messages import UNSET, Unset
 from inkgrove.node.errors import IdentityError, RelationError
 from inkgrove.node.identity.identity_log import find_owner
+from inkgrove.node.identity.leaving import require_receiving, require_staying
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import queue_move, remove_requests, remove_sender, retry_unapproved
@@ -71,6 +72,10 @@ def move_relation(
         raise RelationError("relation.own", "you cannot follow yourself")
 
     def work(connection: Connection) -> RelationState | None:
+        if tells:
+            require_staying(connection, follower if move in ("request", "end") else followee)
+        else:
+            require_receiving(connection, [follower, followee])
         if tells and not lives_here(connection, follower if move in ("request", "end") else followee):
             raise IdentityError(
                 "identity.lives-elsewhere",

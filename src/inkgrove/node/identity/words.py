@@ -26,11 +26,12 @@ from inkgrove.node.identity.identities import (
     take_controller,
 )
 from inkgrove.node.identity.identity_log import IDENTITY_LOG, apply_identity_log, read_control
+from inkgrove.node.identity.leaving import require_staying
 from inkgrove.node.identity.quotas import spend_document
 from inkgrove.node.identity.sessions import change_password, hash_password
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.node import forget_secret, lock_keys
+from inkgrove.store.node import forget_secret, lock_departure, lock_keys, remove_departure
 
 CONTROLLER_LABEL = "server"
 """What a document calls the controller that a node keeps."""
@@ -91,6 +92,7 @@ def confirm_words(node: Node, identity: IdentityId, words: str) -> IdentityRecor
     controller = SecretKey.from_seed(node.random_bytes(KEY_BYTES))
 
     def work(connection: Connection) -> None:
+        require_staying(connection, identity)
         lock_keys(connection, [identity])
         newest = read_control(connection, first.public).document
         listed = (*newest.keys, FurtherKey(controller.public, label=CONTROLLER_LABEL))
@@ -111,14 +113,22 @@ def recover_identity(
     """Let whoever proves the first key of a hosted identity set a new password; every sign-in ends.
 
     `signed` is a document that the first key has signed as the next entry of its log 0: it overrules the controller so
-    far, and may name the one that the challenge offered. Raises `identity.unknown`, `identity.unproved` (which words of
+    far, and may name the one that the challenge offered. A move to another node that is under way is taken back: the
+    first key overrules whoever asked for it. Raises `identity.unknown`, `identity.unproved` (which words of
     another identity get as well), or why the document is not taken.
     """
     record = show_identity(node, name)
     document = record.document if signed is None else read_document(signed)
     controller = check_key_proof(node, record.key, document, b"" if signed is None else signed.entry, proof)
     hash_password(password)  # a weak one is refused before anything is signed
+    node.database.write(lambda connection: _take_move_back(connection, record.id))
     if signed is not None:
         replace_document(node, record.id, signed, controller=controller, leads_here=leads_here)
     change_password(node, record.id, password)
     return show_identity(node, record.id)
+
+
+def _take_move_back(connection: Connection, identity: IdentityId) -> None:
+    departure = lock_departure(connection, identity)
+    if departure is not None and departure.state == "leaving":
+        remove_departure(connection, identity)

@@ -87,8 +87,9 @@ def begin_arrival(
     The third value is the arrival that it replaces, if there was one.
 
     `key` is its first key, `controller` the one that this node made to speak for it with, `password` is hashed.
-    `request` is what the way needs. `grant` is sealed. `replaces`: the caller has proved the first key, so that an
-    arrival that is under way gives way. Raises `arrival.lives-here`, `arrival.under-way` or `arrival.too-many`.
+    `request` is what the way needs. `grant` is sealed. `replaces`: the caller has proved the first key, or that the
+    node where the identity lives wants it, so that an arrival that is under way gives way; if both are helped, not one
+    that the old node may have answered already. Raises `arrival.lives-here`, `arrival.under-way` or `arrival.too-many`.
     """
     identity, now, token = identity_of(key), node.clock(), new_token(node, ARRIVAL)
     key_of = sign_entry(controller, encode_message(KeyOf(identity)), log_id=IDENTITY_LOG, seq_num=1)
@@ -115,7 +116,8 @@ def begin_arrival(
         hosted = find_identity(connection, identity)
         if hosted is not None and hosted.lives_here:
             raise _lives_here(hosted.fqdn)
-        if before is not None and before.state != "here" and not replaces:
+        is_asked = before is not None and before.way == way == "helped" and before.state == "committing"
+        if before is not None and before.state != "here" and (not replaces or is_asked):
             raise ArrivalError("arrival.under-way", "this identity is on its way here already: look at that arrival")
         is_more = before is None or before.state == "here"
         if is_more and count_open_arrivals(connection) >= node.settings.arrivals_at_once:

@@ -110,7 +110,8 @@ def take_in_file(node: Node, arrival: StoredArrival) -> None:
     If something is wrong with the file, or it is too much for this node, it is removed, the arrival is `asked` again
     and has the code. A full disk keeps it where it is.
     """
-    path, request = part_path(node, arrival.identity), json.loads(arrival.request)
+    path, told = part_path(node, arrival.identity), json.loads(arrival.facts)
+    request = told.get("expected") or json.loads(arrival.request)
     try:
         with FileReader(path) as reader:
             digest = reader.digest.hex()
@@ -150,13 +151,17 @@ def _admit(node: Node, identity: IdentityId, verified: VerifiedPerson) -> None:
 
 
 def give_up(node: Node, arrival: StoredArrival) -> None:
-    """Forget an arrival that is not `here` yet, with its file; raises `arrival.not-ready` if it is."""
+    """Forget an arrival that is not `here` yet, with its file; raises `arrival.not-ready` if it is, or may be soon."""
 
     def work(connection: Connection) -> bool:
         return remove_arrival(connection, arrival)
 
     if not node.database.write(work, durable=True):
-        raise ArrivalError("arrival.not-ready", "the identity lives here already", state="here")
+        raise ArrivalError(
+            "arrival.not-ready",
+            "the identity lives here already, or the old node was asked for the end: take it back there",
+            state="here",
+        )
     part_path(node, arrival.identity).unlink(missing_ok=True)
 
 

@@ -1,8 +1,9 @@
 """Exports that people ask for over HTTP: a job that one can look at, and a file that can be downloaded for a while.
 
-docs/person-file.md. Everything about a job lies in files under `HOME/exports/IDENTITY`: `ID.json` is its state,
-`ID.part` the file that is being written, `ID.person` the finished one. A process that writes one holds the lock of the
-identity; a job whose process has died is begun again by whoever finds it.
+docs/person-file.md. Everything about a job lies in files under `HOME/exports/IDENTITY`, or `HOME/departures/IDENTITY`
+if it is for a move to another node: `ID.json` is its state, `ID.part` the file that is being written, `ID.person` the
+finished one. A process that writes one holds the lock of the identity; a job whose process has died is begun again by
+whoever finds it.
 """
 
 import json
@@ -72,9 +73,11 @@ class _Stopped(Exception):
 class Exports:
     """The exports of a node; one is written at a time. Safe for threads, and for several processes of one home."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, folder: str = "exports", *, kept_seconds: int | None = None) -> None:
+        """`kept_seconds`: how long a file is kept, if not as long as the settings say."""
         self._node = node
-        self._folder = node.home / "exports"
+        self._folder = node.home / folder
+        self._kept_seconds = kept_seconds or node.settings.export_seconds
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="export")
         self._queued: set[tuple[IdentityId, str]] = set()
         self._lock = Lock()
@@ -106,7 +109,7 @@ class Exports:
             for job in jobs:
                 self._remove(identity, job.id)
             new = ExportJob(
-                id=self._node.random_bytes(_ID_BYTES).hex(),
+                id=self.new_id(),
                 state="waiting",
                 asked=self._node.clock(),
                 has_secret=secret is not None,
@@ -115,6 +118,29 @@ class Exports:
             self._put(identity, new)
         self._enqueue(identity, new.id)
         return new
+
+    def new_id(self) -> str:
+        """Return an id for `ensure`."""
+        return self._node.random_bytes(_ID_BYTES).hex()
+
+    def ensure(self, identity: IdentityId, job_id: str) -> ExportJob:
+        """Return the job with an id that was made before, begun now if it is not there; raises `storage.low-disk`."""
+        folder = self._folder / identity.hex()
+        make_directory(folder)
+        with FileLock(folder / ".asking"):
+            job = self._read(identity, job_id)
+            if job is None:
+                self._node.disk.require()
+                job = self._put(identity, ExportJob(id=job_id, state="waiting", asked=self._node.clock()))
+        if job.state in ("waiting", "running"):
+            self._enqueue(identity, job_id)
+        return job
+
+    def discard(self, identity: IdentityId) -> None:
+        """Remove every job of an identity with its file, except for one that is being written."""
+        for job in list(self._jobs(identity)):
+            if job.state in ("finished", "failed"):
+                self._remove(identity, job.id)
 
     def _seal(self, identity: IdentityId, passphrase: str) -> str:
         hosted = self._node.database.read(lambda c: find_identity(c, identity))
@@ -234,7 +260,7 @@ class Exports:
 
     def _put(self, identity: IdentityId, job: ExportJob, *, expires: bool = False) -> ExportJob:
         if expires:
-            job = replace(job, expires=self._node.clock() + self._node.settings.export_seconds * _SECOND)
+            job = replace(job, expires=self._node.clock() + self._kept_seconds * _SECOND)
         replace_file(self._path(identity, job.id, "json"), json.dumps(asdict(job)).encode(), 0o600)
         return job
 

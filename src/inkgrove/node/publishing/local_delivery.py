@@ -55,6 +55,7 @@ from inkgrove.store.node import (
     add_shares,
     find_relation_state,
     find_states_between,
+    hold_departures,
     is_follower,
     lives_here,
     living_among,
@@ -433,6 +434,7 @@ def send_when_found(
 def send_pending(connection: Connection, node: Node, name: str, identity: IdentityId) -> bool:
     """Send an identity what waits for its name, as far as it may still have that; whether anything waited."""
     now = node.clock()
+    hold_departures(connection)
     found = take_pending(connection, name)
     for item in found:
         _send(connection, item, identity, now)

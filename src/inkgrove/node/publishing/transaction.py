@@ -43,6 +43,7 @@ from inkgrove.node.blobs.uploads import note_references
 from inkgrove.node.errors import IdentityError, PublishError
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.identity.identity_log import IDENTITY_LOG, apply_identity_log, read_newest_document
+from inkgrove.node.identity.leaving import require_staying
 from inkgrove.node.identity.quotas import QuotaCharges
 from inkgrove.node.publishing.delivery_queue import queue_own
 from inkgrove.node.publishing.instance_states import InstanceState, read_states
@@ -70,7 +71,7 @@ from inkgrove.store.logs import (
     read_hashes,
     read_role,
 )
-from inkgrove.store.node import OwnKey, find_key_status
+from inkgrove.store.node import OwnKey, find_key_status, is_moved
 
 _MAX_LOGS: Final = 20_000
 _MAX_INSTANCES: Final = 200
@@ -124,6 +125,12 @@ class LogEnd:
         return self.first_kind == "schema-meta"
 
 
+def _moved() -> IdentityError:
+    return IdentityError(
+        "identity.lives-elsewhere", "you have moved to another node: publish there; here you can read, and export"
+    )
+
+
 class Appender:
     """The state of one transaction that publishes."""
 
@@ -155,6 +162,8 @@ class Appender:
         self._blob_messages: list[tuple[Hash, PublicKey, InstanceMessage, Caller]] = []
         """Messages that name blobs."""
         self._identity_logs: set[PublicKey] = set()
+        self._staying: set[IdentityId] = set()
+        """Who was found not to be about to leave for another node."""
         self._charges = QuotaCharges(node, connection)
         self._to_queue: dict[Hash, set[IdentityId]] = {}
         """Instances that are to be queued for other nodes, in order, each with its new recipients."""
@@ -172,12 +181,14 @@ class Appender:
         return key
 
     def require_home(self, identity: IdentityId) -> None:
-        """Raise if the identity has moved to another node: two nodes that append to one log would fork it."""
+        """Raise if the identity has moved to another node, or is about to: two that append to one log would fork it."""
         if any(not key.lives_here for key in self.keys.values() if key.identity == identity):
-            raise IdentityError(
-                "identity.lives-elsewhere",
-                "you have moved to another node: publish there; here you can read, and export",
-            )
+            raise _moved()
+        if identity not in self._staying:
+            require_staying(self.connection, identity)
+            if is_moved(self.connection, identity):  # while this transaction waited for the keys
+                raise _moved()
+            self._staying.add(identity)
 
     def require_listed(self, author: PublicKey, identity: IdentityId) -> None:
         """Raise unless the identity's document lists a further key that is not revoked."""
@@ -199,6 +210,7 @@ class Appender:
 
     def find_signing_key(self, identity: IdentityId) -> OwnKey:
         """Return the key that this node signs with for an identity; raises `identity.no-key-here`."""
+        self.require_home(identity)
         own = sorted((key for key in self.keys.values() if key.identity == identity), key=lambda key: not key.is_first)
         kept = [key for key in own if key.sealed is not None]
         in_use = [key for key in kept if len(kept) == 1 or not self.has_ended(key.author)]

@@ -49,6 +49,7 @@ from inkgrove.store.node import (
     add_answers,
     find_answers,
     forget_answers,
+    hold_departures,
     lock_keys,
     read_keys,
 )
@@ -210,6 +211,7 @@ class Writer:
         """Run jobs; the answers, the accesses of services to confirm once committed, and the transaction."""
         node, now = self._node, self._node.clock()
         self._cache.trim_logs()
+        hold_departures(connection)
         callers = self._authenticate(connection, jobs)
         identities = {c.identity for c in callers.values() if isinstance(c, Caller) and c.identity is not None}
         keys = lock_keys(connection, identities)

@@ -336,11 +336,15 @@ def lock_schema_changes(connection: Connection) -> None:
         connection.execute(select(func.pg_advisory_xact_lock(_SCHEMA_CHANGES)))
 
 
-def lock_name(connection: Connection, name: bytes) -> None:
-    """Lock a name until the transaction ends, where there is no row to lock; on SQLite every writer is alone."""
+def lock_name(connection: Connection, name: bytes, *, shared: bool = False) -> None:
+    """Lock a name until the transaction ends, where there is no row to lock; on SQLite every writer is alone.
+
+    Any number of transactions may have a `shared` lock, and nobody another one meanwhile.
+    """
     if connection.dialect.name == "postgresql":
         number = int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
-        connection.execute(select(func.pg_advisory_xact_lock(number)))
+        lock = func.pg_advisory_xact_lock_shared if shared else func.pg_advisory_xact_lock
+        connection.execute(select(lock(number)))
 
 
 def lock_table(connection: Connection, table: Table) -> None:

@@ -36,6 +36,7 @@ identities = Table(
     Column("created", BigInteger, nullable=False),
     Column("endpoint", Text),  # of the last document that was taken here; none if that is not known
     Column("lives_here", Boolean, nullable=False, server_default=true()),  # false: it has moved to another node
+    Column("first_key_lost", Boolean, nullable=False, server_default=false()),  # an old node has destroyed the only one
 )
 
 identity_keys = Table(
@@ -84,6 +85,21 @@ closings = Table(
     Column("facts", Text, nullable=False),  # JSON, for the certificate
     Column("closed", BigInteger),
     Column("certificate", Text),  # JSON
+)
+
+moves_out = Table(
+    "moves_out",  # identities that are about to leave for another node, with its help, and those that did
+    metadata,
+    Column("identity", Bytes, primary_key=True),
+    Column("state", String(8), nullable=False),  # leaving, moved
+    Column("grant", Bytes, nullable=False, unique=True),  # SHA-256 of what the new node shows
+    Column("fqdn", String(253), nullable=False),  # the name that it has there
+    Column("endpoint", Text, nullable=False),  # where it is reached there
+    Column("node_key", Bytes, nullable=False),  # what the new node signs its requests with
+    Column("file", String(32), nullable=False),  # the id of the export that goes there
+    Column("since", BigInteger, nullable=False),  # when it began to leave
+    Column("controller", Bytes),  # once it has moved: the key that speaks for it there
+    Column("answer", Bytes),  # what the new node was told then
 )
 
 moves_in = Table(

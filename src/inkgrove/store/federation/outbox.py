@@ -10,9 +10,12 @@ from inkgrove.core import Hash, IdentityId
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.store.db.connection import Compiled, CompiledList, RetryTransaction, in_lists, insert_new, put_row
 from inkgrove.store.db.node_tables import deliveries, notices, targets
+from inkgrove.store.node.departures import LEAVING
 
 DeliveryStatus = Literal["waiting", "delivered", "held", "refused", "given-up"]
 _AT_ONCE: Final = 500
+OF_ERASED: Final = "instance.erased"
+"""The code of a delivery of a delete whose receiver says that the content is gone."""
 LOCAL_DELIVERY: Final = MAX_STORED_INTEGER
 """The `wanted` of a recipient of this very node, to whom nothing is sent: they see whatever is newest."""
 
@@ -153,15 +156,18 @@ _senders: Final = Compiled(
 )
 
 
+_MAY_SEND: Final = deliveries.c.via.not_in(LEAVING)
+
+
 def waiting_recipients(connection: Connection) -> list[IdentityId]:
-    """Everyone to whom something is due."""
+    """Everyone to whom something is due, those aside whose senders are about to leave for another node."""
     return [IdentityId(recipient) for (recipient,) in _recipients.rows(connection)]
 
 
 _recipients: Final = Compiled(
     lambda _: (
         select(deliveries.c.recipient)
-        .where(deliveries.c.state == "waiting")
+        .where(deliveries.c.state == "waiting", _MAY_SEND)
         .distinct()
         .order_by(deliveries.c.recipient)
     )
@@ -171,7 +177,10 @@ _recipients: Final = Compiled(
 def list_due_deliveries(
     connection: Connection, recipients: Iterable[IdentityId], limit: int = _AT_ONCE
 ) -> list[DueDelivery]:
-    """What is due to these recipients, oldest first, all on behalf of the sender of the oldest."""
+    """What is due to these recipients, oldest first, all on behalf of the sender of the oldest.
+
+    The deliveries of a sender who is about to leave for another node rest.
+    """
     wanted_by = list(recipients)
     first = _first_sender.rows(connection, wanted_by)
     if not first:
@@ -187,7 +196,7 @@ _OLDEST_FIRST: Final = (deliveries.c.queued, deliveries.c.place)
 _first_sender: Final = CompiledList(
     lambda recipients: (
         select(deliveries.c.via)
-        .where(_IS_WAITING, deliveries.c.recipient.in_(recipients))
+        .where(_IS_WAITING, deliveries.c.recipient.in_(recipients), _MAY_SEND)
         .order_by(*_OLDEST_FIRST)
         .limit(1)
     )
@@ -382,22 +391,22 @@ def queue_move(
 
 
 def list_move_recipients(connection: Connection) -> list[IdentityId]:
-    """Everyone for whom a move is queued."""
+    """Everyone for whom a move is queued that may be sent."""
     return [IdentityId(other) for (other,) in _others.rows(connection)]
 
 
 def list_due_moves(connection: Connection, others: Collection[IdentityId]) -> list[QueuedMove]:
-    """The moves that are queued for these identities, in order."""
+    """The moves that are queued for these identities, in order; of those who are about to leave, none."""
     rows = _due.rows(connection, list(others))
     return [QueuedMove(number, IdentityId(me), IdentityId(other), move) for number, me, other, move in rows]
 
 
 # The outbox asks for these in every round, and most of the time there are none.
-_others: Final = Compiled(lambda _: select(notices.c.other).distinct())
+_others: Final = Compiled(lambda _: select(notices.c.other).where(notices.c.me.not_in(LEAVING)).distinct())
 _due: Final = CompiledList(
     lambda others: (
         select(notices.c.id, notices.c.me, notices.c.other, notices.c.move)
-        .where(notices.c.other.in_(others))
+        .where(notices.c.other.in_(others), notices.c.me.not_in(LEAVING))
         .order_by(notices.c.id)
     )
 )

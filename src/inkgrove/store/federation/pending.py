@@ -13,6 +13,7 @@ from inkgrove.core import Hash, IdentityId
 from inkgrove.store.db.connection import Compiled, in_lists, insert_new
 from inkgrove.store.db.log_tables import FOR_FOLLOWERS, entries, logs
 from inkgrove.store.db.node_tables import backlogs, identity_keys, pending_recipients
+from inkgrove.store.node.departures import LEAVING
 
 PendingState = Literal["waiting", "refused", "given-up"]
 
@@ -146,14 +147,19 @@ def add_backlog(connection: Connection, backlog: Backlog, now: int) -> None:
 
 
 def first_backlog(connection: Connection) -> Backlog | None:
-    """The follower who has waited longest."""
+    """The follower who has waited longest, of somebody who is not about to leave for another node."""
     row = _first.first(connection)
     return Backlog(IdentityId(row[0]), IdentityId(row[1])) if row is not None else None
 
 
 # The outbox asks for this in every round, and most of the time there is none.
 _first: Final = Compiled(
-    lambda _: select(backlogs.c.followee, backlogs.c.follower).order_by(backlogs.c.queued).limit(1)
+    lambda _: (
+        select(backlogs.c.followee, backlogs.c.follower)
+        .where(backlogs.c.followee.not_in(LEAVING))
+        .order_by(backlogs.c.queued)
+        .limit(1)
+    )
 )
 
 

@@ -104,9 +104,13 @@ def set_arrival(
     return connection.execute(update(moves_in).where(is_it).values({"changed": now, **values})).rowcount == 1
 
 
+_IS_ASKED: Final = (moves_in.c.way == "helped") & (moves_in.c.state == "committing")
+"""The old node may have ended the move and named the controller, whose secret is in the row alone."""
+
+
 def remove_arrival(connection: Connection, arrival: StoredArrival) -> bool:
-    """Forget an arrival that is not `here`; whether there was one."""
-    is_it = (moves_in.c.id == arrival.id) & (moves_in.c.state != "here")
+    """Forget an arrival that is not `here`, and cannot be by an answer of the old node; whether there was one."""
+    is_it = (moves_in.c.id == arrival.id) & (moves_in.c.state != "here") & ~_IS_ASKED
     return connection.execute(delete(moves_in).where(is_it)).rowcount == 1
 
 
@@ -123,6 +127,7 @@ def count_open_arrivals(connection: Connection) -> int:
 
 def forget_arrivals(connection: Connection, *, before: int) -> list[IdentityId]:
     """Forget arrivals with which nothing was done since a time, finished or not; returns those that never came."""
-    is_old = (moves_in.c.changed < before) & (moves_in.c.finished.is_not(None) | (moves_in.c.state != "here"))
+    is_over = moves_in.c.finished.is_not(None) | ((moves_in.c.state != "here") & ~_IS_ASKED)
+    is_old = (moves_in.c.changed < before) & is_over
     gone = connection.execute(delete(moves_in).where(is_old).returning(moves_in.c.identity, moves_in.c.state))
     return [IdentityId(identity) for identity, state in gone if state != "here"]

@@ -23,6 +23,7 @@ from inkgrove.store.db.connection import (
 )
 from inkgrove.store.db.node_tables import administrators, identities, identity_keys, names, node_keys, sessions
 from inkgrove.store.logs.revocations import Ends, ends_of, parse_ends, set_key_ends
+from inkgrove.store.node.departures import LEAVING
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def list_identities(connection: Connection) -> list[HostedIdentity]:
 
 
 def lives_here(connection: Connection, identity: IdentityId) -> bool:
-    """Whether an identity lives on this node: it is hosted, and has not moved to another one."""
+    """Whether an identity lives on this node: it is hosted, has not moved to another one, and is not about to."""
     return bool(living_among(connection, [identity]))
 
 
@@ -93,8 +94,8 @@ def living_among(connection: Connection, ids: Collection[IdentityId]) -> set[Ide
     return {IdentityId(found) for some in in_lists(ids) for (found,) in _living.rows(connection, some)}
 
 
-LIVING: Final = select(identities.c.id).where(identities.c.lives_here)
-"""The ids of those who live on this node."""
+LIVING: Final = select(identities.c.id).where(identities.c.lives_here, identities.c.id.not_in(LEAVING))
+"""The ids of those who live on this node; for those who are about to leave, what others send waits in the outbox."""
 _living: Final = CompiledList(lambda ids: LIVING.where(identities.c.id.in_(ids)))
 
 
@@ -200,9 +201,20 @@ def sealed_key(connection: Connection, author: PublicKey) -> bytes | None:
 
 
 def identities_with_kept_first_key(connection: Connection) -> set[IdentityId]:
-    """The hosted identities whose first key is kept with its secret."""
+    """The hosted identities whose first key is kept with its secret here, or by nobody any more."""
     query = select(identities.c.id).join_from(identities, identity_keys, identity_keys.c.author == identities.c.key)
-    return {IdentityId(found) for found in connection.scalars(query.where(identity_keys.c.sealed.is_not(None)))}
+    is_without = or_(identity_keys.c.sealed.is_not(None), identities.c.first_key_lost)
+    return {IdentityId(found) for found in connection.scalars(query.where(is_without))}
+
+
+def note_first_key_lost(connection: Connection, identity: IdentityId) -> None:
+    """Record that nobody has the first key of a hosted identity any more."""
+    connection.execute(update(identities).where(identities.c.id == identity).values(first_key_lost=True))
+
+
+def is_first_key_lost(connection: Connection, identity: IdentityId) -> bool:
+    """Whether nobody has the first key of a hosted identity any more."""
+    return bool(connection.scalar(select(identities.c.first_key_lost).where(identities.c.id == identity)))
 
 
 def forget_secret(connection: Connection, author: PublicKey) -> None:
