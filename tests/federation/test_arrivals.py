@@ -78,8 +78,8 @@ class World:
         self.schema = make_schema(http)
         self.post = create(http, self.schema, fields={"subject": "Hello"}, access={"mode": "relations"})["instance"]
         blob = http.post("/blobs", content=PICTURE, headers={"Content-Type": "image/png"}).json()
-        letter = {"subject": "To John", "picture": blob}
-        self.letter = create(http, self.schema, fields=letter, recipients=["john.b.ink"])["instance"]
+        content = {"subject": "To John", "picture": blob}
+        self.letter = create(http, self.schema, fields=content, recipients=["john.b.ink"])["instance"]
         self.picture = f"/blobs/{blob['hash']}"
         self.diary = create(http, self.schema, fields={"subject": "Mine"}, access={"mode": "self"})["instance"]
         for letter in "bc":
