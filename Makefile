@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Two more than there are cores: tests often wait, most of all for processes that they have started.
-WORKERS := $(shell expr $$(nproc) + 2)
+# Three for each core, up to six: tests often wait, most of all for processes that they have started.
+WORKERS := $(shell expr $$(nproc) \* 3)
 # Else each process of the tests, and there are hundreds, would compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -29,7 +29,7 @@ up: $(READY) ## The same, left running, with pages to look at
 
 test: $(READY) ## Prove every rule (ten minutes on two cores); what is skipped is listed with the reason
 	@$(BIN)/python scripts/archive_spark.py
-	@$(BIN)/pytest -n $(WORKERS) --maxprocesses 4 --dist loadscope --no-loadscope-reorder
+	@$(BIN)/pytest -n $(WORKERS) --maxprocesses 6 --dist loadscope --no-loadscope-reorder
 
 test-all: export INKGROVE_TEST_ALL = 1
 test-all: test ## More seeds, kills and inputs, and everything on both databases (an hour or more)

@@ -133,6 +133,7 @@ class Worst:
         long = {str(number): "z" * 9_990 for number in range(50)}
         yield "POST /identities", ("249,000 keys", self._post("/identities", keys))
         yield "GET /identities/{name}", ("a long document", self._get(f"/identities/{HOST}"))
+        yield "GET /identities/{name}/documents", ("long documents", self._get(f"/identities/{HOST}/documents"))
         yield "GET /me", ("head of 60 KB", self._get("/me", token=True, cookie="c" * 60_000))
         yield (
             "PATCH /me",

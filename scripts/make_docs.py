@@ -26,7 +26,7 @@ from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.settings import all_settings, sections
 from scripts import make_glossary
-from scripts.outcome_examples import OUTCOMES, SCHEMA_ENDS
+from scripts.outcome_examples import CONTROL_STATES, OUTCOMES, SCHEMA_ENDS
 
 
 def error_page() -> str:
@@ -78,6 +78,17 @@ def outcome_page() -> str:
             ]
     lines += [
         "",
+        "## Identity documents, keys and identities",
+        "",
+        STATES,
+        "",
+        "| code | meaning | world |",
+        "|---|---|---|",
+    ]
+    for state, (meaning, world) in CONTROL_STATES.items():
+        lines.append(f"| `{state}` | {meaning} | [`{world}`](../tests/vectors/views/{world}/world.yaml) |")
+    lines += [
+        "",
         "## What ends a schema",
         "",
         "An entry of a schema's log that is invalid ends the schema at the version before, for good; messages that name it",
@@ -91,6 +102,10 @@ def outcome_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+STATES = (
+    "Messages of log 0 have states instead ([section 7.2](protocol.md#log-0)), and so have keys and identities: `GET /identities/{name}/documents` and `GET /identities/{name}` show them, "
+    "and so do the pages of an account and of log 0."
+)
 OUTCOME_SENTENCES = {
     Outcome.APPLIED: "The message did what it says.",
     Outcome.PENDING: "Something it needs is not here yet. It is looked at again whenever that changes.",

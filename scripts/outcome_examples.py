@@ -91,3 +91,39 @@ SCHEMA_ENDS: dict[str, tuple[str, str]] = {
     "schema.relation-only": ("`cascade: true` for a text.", "schema-and-cascade-are-for-relations-only"),
     "schema.bad-revert-target": ("Version 5 reverts to version 5.", "revert-needs-an-earlier-version"),
 }
+
+
+CONTROL_STATES: dict[str, tuple[str, str]] = {
+    "document.in-effect": ("It is the document of its identity.", "controller-speaks-for-the-first-key"),
+    "document.replaced": (
+        "It counts where it stands, and a newer one stands in its place.",
+        "controller-speaks-for-the-first-key",
+    ),
+    "document.overruled": (
+        "It is in a part of its log that does not count, or under a document that did not lead to it.",
+        "first-key-overrules-the-controller",
+    ),
+    "document.waits": (
+        "What it stands under, or entry 1 of its own log 0, is not held with its payload.",
+        "document-under-an-entry-not-held-waits",
+    ),
+    "key.counts": ("The key is the identity's.", "end-by-another-key-of-the-identity"),
+    "key.ended": ("The key is the identity's and revoked.", "end-by-the-first-key-and-by-ended-keys"),
+    "key.unclaimed": (
+        "The document lists the key, which has not said that it is the identity's.",
+        "end-by-a-key-that-does-not-belong-is-refused",
+    ),
+    "key.contested": (
+        "Several entries 1 of its log 0 do not all name one identity: it is nobody's.",
+        "contested-key-is-nobodys",
+    ),
+    "identity.forked": (
+        "Log 0 of its first key is forked, and nothing counts from there on.",
+        "fork-of-log-0-without-a-controller-ends-what-follows",
+    ),
+    "identity.words-used-twice": (
+        "Log 0 of its first key is forked behind a document that named a controller: one branch counts.",
+        "words-used-twice-do-not-end-an-identity",
+    ),
+}
+"""What each state means, and a world that shows it."""

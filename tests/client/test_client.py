@@ -177,7 +177,7 @@ def test_browser_that_never_comes_back_is_not_waited_for(running: RunningNode) -
 def test_two_writers_with_one_key_sign_again_for_the_next_place(running: RunningNode, jane: Client) -> None:
     schema = make_schema(running.sign_in(JANE))
     key = new_key()
-    jane.add_key(key)
+    jane.add_key(key, password=PASSWORD)
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(lambda number: jane.create(schema, {"stars": number}, key=key), range(12)))
     assert len({item.instance for item in made}) == 12
@@ -189,7 +189,7 @@ def test_two_writers_with_one_key_sign_again_for_the_next_place(running: Running
 
 def test_values_signed_here_are_those_that_the_node_would_sign(running: RunningNode, jane: Client) -> None:
     schema, key = make_schema(running.sign_in(JANE)), new_key()
-    jane.add_key(key)
+    jane.add_key(key, password=PASSWORD)
     blob = jane.upload(b"a sloth", "text/plain")
     sent = datetime(2020, 5, 22, 13, 58, 50, tzinfo=timezone(timedelta(hours=2)))
     fields = {"subject": "Hi", "sent": sent, "picture": blob, "tags": ["a", "b"], "weight": 2, "read": True}

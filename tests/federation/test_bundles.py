@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from inkgrove.core import parse_hash
+from inkgrove.core import IdentityId, parse_hash
 from inkgrove.federation.sharing import NOBODY, read_bundle, write_bundle
-from inkgrove.messages import Bundle, BundledInstance, decode_bundle, encode_bundle
-from inkgrove.node.identity import create_identity
+from inkgrove.messages import Bundle, BundledInstance, cbor, decode_bundle, encode_bundle
+from inkgrove.node.identity import confirm_words, create_identity, find_owner, show_words
 from inkgrove.node.publishing import find_held_instance, pack_parcel
 from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
@@ -109,6 +109,41 @@ def test_instances_among_the_schemas_are_refused(world: World) -> None:
 def test_unknown_instance_is_not_written(world: World) -> None:
     with raises("view.unknown-instance"):
         world.bundle("0040" + "ab" * 64)
+
+
+def test_who_never_met_the_owner_learns_whose_the_instance_is(world: World) -> None:
+    """The key that signs is a controller: nothing in the instance says whose it is."""
+    confirm_words(world.here, world.jane.id, show_words(world.here, world.jane.id))
+    mail = parse_hash(world.mail())
+    bundle = decode_bundle(encode_bundle(world.bundle(mail.hex())))
+
+    def find_its_owner(connection: Connection) -> IdentityId:
+        held = find_held_instance(connection, mail)
+        assert held is not None
+        return find_owner(connection, held.author)
+
+    read_bundle(world.there, replace(bundle, documents=()), [])
+    assert world.there.database.read(find_its_owner) != world.jane.id
+    read_bundle(world.there, bundle, [])
+    assert world.there.database.read(find_its_owner) == world.jane.id
+
+
+def test_document_that_is_not_proved_is_refused_with_all_of_the_bundle(world: World) -> None:
+    bundle = world.bundle(mail := world.mail())
+    (document,) = bundle.documents
+    for wrong in (b"", document[:-1], document.replace(b"jane.a.ink", b"mary.a.ink")):
+        with raises("parcel.bad-bundle"):
+            read_bundle(world.there, replace(bundle, documents=[wrong]), [])
+    assert not world.is_held(mail)
+
+
+def test_bundle_of_the_first_form_is_read(world: World) -> None:
+    bundle = world.bundle(mail := world.mail())
+    value = cbor.decode(encode_bundle(bundle))
+    assert isinstance(value, dict)
+    del value["documents"]
+    read_bundle(world.there, decode_bundle(cbor.encode({**value, "form": "inkgrove bundle 1"})), [])
+    assert world.is_held(mail)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xa0", b"{}", encode_bundle(Bundle([], [])) + b"\0"])

@@ -3,20 +3,36 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from inkgrove.core import SecretKey, parse_hash, parse_words, sign_next
+from inkgrove.client import Client
+from inkgrove.core import NextEntry, SecretKey, parse_hash, parse_words, sign_next
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.peers import Discovery, HttpTransport
-from inkgrove.federation.peers.well_known import WellKnown, parse_well_known, prove_identity, read_identity_log
-from inkgrove.messages import IdentityDocument, KeyState, encode_message
-from inkgrove.node.identity import apply_identity_log, find_control, find_owner, read_control, read_next_of_log0
+from inkgrove.federation.peers.well_known import (
+    ProofEntry,
+    WellKnown,
+    parse_well_known,
+    prove_identity,
+    read_identity_log,
+)
+from inkgrove.messages import IdentityDocument, IdentityState, KeyState, encode_message
+from inkgrove.node.identity import (
+    apply_identity_log,
+    find_control,
+    find_owner,
+    hash_password,
+    read_control,
+    read_next_of_log0,
+)
 from inkgrove.node.runtime import Node
 from inkgrove.store.federation import RemoteIdentity
-from inkgrove.store.logs import find_entry
+from inkgrove.store.logs import find_entry, read_entries
+from inkgrove.store.node import set_password
 from tests.support.federated import Federation, federation, wait_for
-from tests.support.nodes import Person
+from tests.support.nodes import PASSWORD, Person
 from tests.support.peers import run
 from tests.support.publishing import create, make_schema
 
@@ -105,3 +121,74 @@ def test_document_without_its_speakers_or_with_others_is_not_believed(them: Fede
     # Without them the document of the first key is in effect: an older one, and true.
     older = prove_identity(replace(offered, speakers=()), log, "jane.a.ink")
     assert (older.document.name, isinstance(older.document, IdentityDocument)) == (None, True)
+
+
+def use_words(node: Node, jane: Person, first: SecretKey, following: NextEntry, **changes: Any) -> ProofEntry:
+    """Sign a document with the words at a place of log 0; the node does not take it."""
+    before = node.database.read(lambda connection: read_control(connection, jane.key)).document
+    payload = encode_message(replace(before, under=None, **changes))
+    return ProofEntry(sign_next(first, payload, following).encoded, payload)
+
+
+@pytest.mark.parametrize("has_had_words", [True, False])
+def test_words_used_on_two_hosts_do_not_end_an_identity_for_others(them: Federation, has_had_words: bool) -> None:
+    jane, john = them.person("jane", "a", has_words=has_had_words), them.person("john", "b")
+    here, there = them.nodes["a"].node, them.nodes["b"].node
+    if has_had_words:
+        first = SecretKey.from_seed(parse_words(jane.words or ""))
+    else:  # entry 1 of log 0 names no controller; entry 2, by which she took words, does
+        assert jane.patch("/me", json={"name": "Jane"}).status_code == 200
+        first = take_words(them, jane)
+    following = here.database.read(lambda connection: read_next_of_log0(connection, jane.key))
+    # Here she used her words twice, so that this branch is the longer one; elsewhere once.
+    elsewhere = use_words(here, jane, first, following, name="elsewhere", endpoint="https://elsewhere.ink")
+    for name in ("here", "here again"):
+        at = here.database.read(lambda connection: read_next_of_log0(connection, jane.key))
+        mine = use_words(here, jane, first, at, name=name)
+        here.store.ingest([(mine.encoded, mine.payload)])
+        here.database.write(lambda connection: apply_identity_log(connection, jane.key))
+    # John's node has met her by the other host: it holds what that one served, a pool with two payloads.
+    pool = [
+        (item.entry.encoded, item.payload if item.entry.seq_num == 1 else None)
+        for item in here.store.read(read_entries, jane.key, 0, 1, following.seq_num - 1)
+    ]
+    there.store.ingest([*pool, (elsewhere.encoded, elsewhere.payload)])
+    there.database.write(lambda connection: apply_identity_log(connection, jane.key))
+    known = look_up(there, "jane.a.ink")
+    assert known.endpoint == here.database.read(lambda c: read_control(c, jane.key)).document.endpoint
+    for node in (here, there):
+        control = node.database.read(lambda connection: read_control(connection, jane.key))
+        assert control.document.name == "here again"
+    assert there.database.read(lambda c: read_control(c, jane.key)).state is IdentityState.WORDS_USED_TWICE
+    # From memory, too; and she is written to as anybody else.
+    assert run_find(there, "jane.a.ink").id == jane.id
+    them.acquaint(jane, john)
+    mail = create(john, make_schema(john), fields={"subject": "Hello"}, recipients=["jane.a.ink"])["instance"]
+    wait_for(john, mail, jane_a="delivered")
+    # Her own node hears of the other branch as well, and goes on.
+    here.store.ingest([(elsewhere.encoded, elsewhere.payload)])
+    here.database.write(lambda connection: apply_identity_log(connection, jane.key, is_ours=True))
+    assert jane.patch("/me", json={"name": "Jane Doe"}).json()["state"] == "identity.words-used-twice"
+    look_up(there, "jane.a.ink")
+    control = there.database.read(lambda connection: read_control(connection, jane.key))
+    assert control.document.name == "Jane Doe"
+    mail = create(jane, make_schema(jane), fields={"subject": "Answer"}, recipients=["john.b.ink"])["instance"]
+    wait_for(jane, mail, john_b="delivered")
+
+
+def run_find(node: Node, fqdn: str) -> RemoteIdentity:
+    async def work() -> RemoteIdentity:
+        async with HttpTransport(node.settings) as transport:
+            return await Discovery(node, transport).find(fqdn)
+
+    return run(work())
+
+
+def take_words(them: Federation, jane: Person) -> SecretKey:
+    """Let somebody who signed up with a password alone take words."""
+    node = them.nodes["a"].node
+    node.database.write(lambda c: set_password(c, jane.id, hash_password(PASSWORD)))
+    with Client.sign_in(them.nodes["a"].url, jane.fqdn, PASSWORD) as client:
+        words = client.show_words(PASSWORD)
+        client.confirm_words(PASSWORD, words)
+    return SecretKey.from_seed(parse_words(words))

@@ -252,7 +252,7 @@ def test_client_has_the_account(running: RunningNode) -> None:
         with pytest.raises(NotSignedIn):
             jane.change_password(PASSWORD, NEW)
         assert jane.end_other_sessions() == 0
-        jane.add_key(key(6), "phone")
+        jane.add_key(key(6), "phone", password=NEW)
         jane.label_key(key(6).public.hex(), "old phone")
         jane.revoke_key(key(6).public.hex())
         keys = [(item.label, item.kept_by, item.state) for item in jane.devices()]
@@ -279,7 +279,7 @@ def add_device(running: RunningNode, jane: httpx.Client, number: int, **more: ob
     """Let a device add its key; its log 0."""
     claim = LogBuilder(key(number), log_id=0)
     me = IdentityId.fromhex(jane.get("/me").json()["id"])
-    answer = jane.post("/me/keys", json={**signed(claim, KeyOf(me)), **more})
+    answer = jane.post("/me/keys", json={**signed(claim, KeyOf(me)), "password": PASSWORD, **more})
     assert answer.status_code == 201, answer.text
     return claim
 
@@ -289,6 +289,17 @@ def keys_of(client: httpx.Client) -> list[dict[str, Any]]:
     assert answer.status_code == 200, answer.text
     found: list[dict[str, Any]] = answer.json()["keys"]
     return found
+
+
+@pytest.mark.parametrize("password", [None, "", "wrong horse battery"])
+def test_sign_in_alone_adds_no_key(running: RunningNode, password: str | None) -> None:
+    """Who has stolen a sign-in must not get a key that outlives it."""
+    running.create("jane.haiku.ink")
+    jane = running.sign_in("jane.haiku.ink")
+    claim = signed(LogBuilder(key(6), log_id=0), KeyOf(IdentityId.fromhex(jane.get("/me").json()["id"])))
+    answer = jane.post("/me/keys", json=claim if password is None else {**claim, "password": password})
+    assert refusal(answer) == (401, "auth.bad-password")
+    assert [item["kept_by"] for item in keys_of(jane)] == ["node"]
 
 
 def test_devices_are_added_listed_labelled_and_revoked(running: RunningNode) -> None:

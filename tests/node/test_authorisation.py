@@ -95,6 +95,7 @@ ROUTES: dict[tuple[str, str], Route] = {
         right={404},
     ),
     ("GET", "/identities/{name}"): Route(Who.ANYBODY, path="/identities/{jane}"),
+    ("GET", "/identities/{name}/documents"): Route(Who.ANYBODY, path="/identities/{jane}/documents"),
     ("GET", "/me"): Route(Who.TOKEN),
     ("PATCH", "/me"): Route(Who.IDENTITY, {"name": "Jane"}),
     ("DELETE", "/me"): Route(Who.IDENTITY, {"password": "not their password"}, right={401}),
@@ -123,7 +124,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("PATCH", "/me/keys/{key}"): Route(
         Who.IDENTITY, {"label": "phone"}, path=f"/me/keys/{key(9).public.hex()}", right={404}
     ),
-    ("POST", "/me/keys"): Route(Who.IDENTITY, {"entry": "AA==", "payload": "AA=="}, right={422}),
+    ("POST", "/me/keys"): Route(Who.IDENTITY, {"entry": "AA==", "payload": "AA==", "password": PASSWORD}, right={422}),
     ("DELETE", "/me/keys/{key}"): Route(Who.IDENTITY, path=f"/me/keys/{key(9).public.hex()}", right={404}),
     ("GET", "/me/keys/{key}/ends"): Route(Who.IDENTITY, path=f"/me/keys/{key(9).public.hex()}/ends", right={404}),
     ("POST", "/me/words"): Route(Who.IDENTITY, {"password": PASSWORD}),

@@ -29,6 +29,7 @@ from inkgrove.node.settings import NodeSettings
 from inkgrove.store.db import entries, identities
 from inkgrove.store.db.node_tables import grants
 from inkgrove.store.federation import forget_closings, list_open_closings
+from inkgrove.store.logs import is_erased
 from inkgrove.store.node import ServiceAccess, add_session, find_relation_state, keys_of, sealed_key, set_home
 from tests.support.adopting import bring, signed
 from tests.support.federated import until
@@ -61,8 +62,10 @@ def wait_until_closed(running: RunningNode, token: str) -> dict[str, Any]:
 
 
 def is_deleted(running: RunningNode, instance: str) -> bool:
+    """Whether an instance was deleted; once its account is closed its content is gone as well."""
     held = running.node.database.read(lambda c: find_held_instance(c, parse_hash(instance)))
-    assert held is not None
+    if held is None:
+        return running.node.database.read(lambda c: is_erased(c, parse_hash(instance)))
     return held.is_deleted
 
 
@@ -123,6 +126,7 @@ def test_closed_account_leaves_deletes_a_document_and_a_certificate(running: Run
     certificate = found["certificate"]
     assert (certificate["identity"], certificate["fqdn"]) == (made["id"], "jane.haiku.ink")
     assert (certificate["document"], certificate["recipients"]) == ({"revision": 2, "closed": True}, [])
+    assert (certificate["instances_erased"], certificate["recipients_confirmed"]) == (4, 0)
     removed = certificate["removed_here"]
     assert (removed["keys"], removed["sign_ins"], removed["service_grants"]) == (1, 3, 1)
     assert (removed["received_shares"], removed["blobs"]) == (1, 1)
@@ -165,7 +169,8 @@ def test_what_the_key_of_a_device_wrote_is_deleted_too(running: RunningNode) -> 
     me = IdentityId.fromhex(running.create("jane.haiku.ink")["id"])
     jane = running.sign_in("jane.haiku.ink")
     schema = make_schema(jane)
-    assert jane.post("/me/keys", json=signed(LogBuilder(key(6), log_id=0), KeyOf(me))).status_code == 201
+    claim = signed(LogBuilder(key(6), log_id=0), KeyOf(me))
+    assert jane.post("/me/keys", json={**claim, "password": PASSWORD}).status_code == 201
     phone, own = Signer(jane, key(6)), create(jane, schema, fields={"subject": "by the node"})["instance"]
     answer = phone.publish(mail_of(schema), schema)
     assert answer.status_code in (200, 201), answer.text

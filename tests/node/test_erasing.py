@@ -1,19 +1,29 @@
 """Erasing on a node: on request of the owner, and again after an older database was put back (protocol 9.5)."""
 
+import os
+import random
+import shutil
+import signal
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import insert
 
-from inkgrove.core import Hash, parse_hash
+from inkgrove.core import Hash, PublicKey, parse_hash
 from inkgrove.node.runtime import ERASED, ErasureJournal, Node, erase_due
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.logs import find_entry
+from inkgrove.store.logs import find_entry, find_log
+from inkgrove.store.views.tables import outcomes_of_none
 from tests.store.postgres import PostgresServer
+from tests.support.built_views import add_row, build_view
+from tests.support.forking import ForkedProcess
 from tests.support.nodes import PASSWORD, Person, RunningNode
 from tests.support.older import Copy
 from tests.support.publishing import create, make_schema
-from tests.support.templates import open_node
+from tests.support.templates import copy_empty_store, open_node
+from tests.support.tiers import amount
 
 pytestmark = pytest.mark.both_databases
 SECRET = "nobody is to read this again"
@@ -110,6 +120,74 @@ def test_older_database_forgets_again_what_was_erased(
     assert not has_payload(node, erased)
     assert has_payload(node, kept)
     node.close()
+
+
+CANARY = "canary-bird-"
+
+
+def files_with(folder: Path, text: str) -> list[str]:
+    return [path.name for path in sorted(folder.rglob("*")) if path.is_file() and text.encode() in path.read_bytes()]
+
+
+def make_due(home: Path) -> None:
+    """A home with deleted instances whose values are in payloads, blobs, rows, changes and reasons of outcomes."""
+    settings = NodeSettings(registration="open", domains=("haiku.ink",))
+    with RunningNode(copy_empty_store(home), home, settings) as running, Person(running, "jane.haiku.ink") as jane:
+        schema = make_schema(jane, fields=[{"subject": {"action": "create", "type": "text"}},
+                                           {"picture": {"action": "create", "type": "blob"}}])  # fmt: skip
+        view, made = build_view(running.node, schema), []
+        for number in range(6):
+            blob = jane.post("/blobs", content=f"{CANARY}{number}".encode(), headers={"Content-Type": "text/plain"})
+            picture = {"hash": blob.json()["hash"], "size": blob.json()["size"], "type": "text/plain"}
+            fields = {"subject": f"{CANARY}{number} in a field", "picture": picture}
+            made.append(create(jane, schema, fields=fields))
+            add_row(running.node, view, made[-1], subject=fields["subject"])
+        for item in made:
+            _put_reason(running.node, item)
+            assert jane.delete(f"/instances/{item['instance']}").status_code == 200
+
+
+def _put_reason(node: Node, published: dict[str, Any]) -> None:
+    """Leave an outcome that quotes its message."""
+    author = PublicKey.fromhex(published["author"])
+    log = node.store.read(find_log, author, published["log_id"])
+    assert log is not None
+    row = {
+        "log": log.id,
+        "seq_num": published["seq_num"],
+        "hash": parse_hash(published["instance"]),
+        "author": author,
+        "log_id": published["log_id"],
+        "outcome": "quarantined",
+        "code": "instance.bad-value",
+        "reason": f"{CANARY} in a reason",
+    }
+    node.views.database.write(lambda connection: connection.execute(insert(outcomes_of_none), row))
+
+
+def test_erasure_that_was_killed_anywhere_is_ended_by_the_next_run(tmp_path: Path) -> None:
+    made, counted = tmp_path / "made", tmp_path / "counted"
+    make_due(made)
+    assert len(files_with(made, CANARY)) >= 8
+
+    def run(home: Path, number: int) -> int:
+        arguments = [str(home), str(home), number, str(counted)]
+        return ForkedProcess("tests.support.dying:erase_and_die", arguments, environment=os.environ).wait(60)
+
+    whole = shutil.copytree(made, tmp_path / "whole")
+    assert run(whole, 0) == 0
+    assert files_with(whole, CANARY) == []
+    calls, chance = int(counted.read_text()), random.Random(17)
+    for number in sorted(chance.sample(range(1, calls), amount(6, min(80, calls - 1)))):
+        home = shutil.copytree(made, tmp_path / str(number))
+        assert run(home, number) == -signal.SIGKILL
+        node = open_node(home, NodeSettings(erase_grace_seconds=0), home)
+        report = erase_due(node, compact=True)
+        assert report is not None
+        assert (report.waiting, report.is_compacted) in ((0, True), (0, None))
+        node.close()
+        assert files_with(home, CANARY) == [], f"killed at call {number} of {calls}"
+        shutil.rmtree(home)
 
 
 def test_journal_outlives_a_line_that_was_cut_off(tmp_path: Path) -> None:

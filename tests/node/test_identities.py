@@ -327,7 +327,7 @@ def test_key_of_somebody_else_cannot_be_claimed(running: RunningNode) -> None:
     johns = parse_public_key(running.create("john.haiku.ink")["key"])
     jane = running.sign_in("jane.haiku.ink")
     theirs = signed(LogBuilder(key(6), log_id=0), KeyOf(identity_of(johns)))
-    answer = jane.post("/me/keys", json=theirs)
+    answer = jane.post("/me/keys", json={**theirs, "password": PASSWORD})
     assert (answer.status_code, answer.json()["code"]) == (422, "identity.bad-document")
 
 
@@ -335,7 +335,7 @@ def test_revoked_key_counts_up_to_what_was_held(running: RunningNode) -> None:
     me = bytes.fromhex(running.create("jane.haiku.ink")["id"])
     jane = running.sign_in("jane.haiku.ink")
     claim = LogBuilder(key(6), log_id=0)
-    listed = jane.post("/me/keys", json=signed(claim, KeyOf(IdentityId(me))))
+    listed = jane.post("/me/keys", json={**signed(claim, KeyOf(IdentityId(me))), "password": PASSWORD})
     assert (listed.status_code, listed.json()["keys"]) == (
         201,
         [{"key": key(6).public.hex(), "state": "key.counts", "label": None, "revoked": None}],

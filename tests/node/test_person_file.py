@@ -40,7 +40,7 @@ from inkgrove.store.node import (
 )
 from tests.store.postgres import PostgresServer
 from tests.support.logs import LogBuilder, key
-from tests.support.nodes import RunningNode
+from tests.support.nodes import PASSWORD, RunningNode
 from tests.support.publishing import create, make_schema, schema_id
 from tests.support.templates import open_node
 from tests.support.tiers import amount
@@ -412,7 +412,7 @@ def test_logs_with_branches_and_revoked_keys_come_in_as_evidence(world: World, e
         "entry": b64encode(further.entries[0].encoded).decode(),
         "payload": b64encode(further.payloads[0] or b"").decode(),
     }
-    assert world.jane.post("/me/keys", json=signed).status_code in (200, 201)
+    assert world.jane.post("/me/keys", json={**signed, "password": PASSWORD}).status_code in (200, 201)
     log = LogBuilder(key(21), log_id=1)
     for number in range(4):
         fields = {"subject": f"From the phone {number}"}

@@ -21,7 +21,7 @@ from inkgrove.core import (
 )
 from inkgrove.core.errors import KeysError
 from inkgrove.messages import FurtherKey, IdentityDocument, adoption_claim, encode_message
-from inkgrove.node.identity import find_control, find_owner, read_control
+from inkgrove.node.identity import apply_identity_log, find_control, find_owner, read_control, read_next_of_log0
 from inkgrove.store.logs import find_entry
 from inkgrove.store.node import find_key_status, sealed_key
 from tests.support.command import inkgrove
@@ -201,3 +201,57 @@ def test_command_gets_back_in(running: RunningNode, words: str) -> None:
     assert json.loads(done.stdout)["controller"] not in (None, before)
     with Client.sign_in(running.url, JANE, "a new password") as client:
         assert client.me().recovery == "words"
+
+
+def test_words_used_twice_end_nothing_and_the_node_goes_on(running: RunningNode, words: str) -> None:
+    first, node = first_key(words), running.node
+    # The words are tried on another host, which this node hears of later.
+    following = node.database.read(lambda connection: read_next_of_log0(connection, first.public))
+    payload = encode_message(IdentityDocument(JANE, "https://elsewhere.ink", "elsewhere"))
+    elsewhere = sign_next(first, payload, following)
+    controllers = []
+    for _ in range(2):
+        with Client.sign_in(running.url, JANE, PASSWORD) as client:
+            controllers.append(client.replace_controller(JANE, PASSWORD, words).controller)
+    node.store.ingest([(elsewhere.encoded, payload)])
+    node.database.write(lambda connection: apply_identity_log(connection, first.public, is_ours=True))
+
+    jane = running.sign_in(JANE)
+    me = jane.get("/me").json()
+    assert (me["state"], me["controller"], me["endpoint"]) == (
+        "identity.words-used-twice", controllers[-1], endpoint(running)
+    )  # fmt: skip
+    # The controller goes on, the words too, and rows are written.
+    assert jane.patch("/me", json={"name": "Jane D."}).json()["name"] == "Jane D."
+    create(jane, make_schema(jane), fields={"subject": "Hello"})
+    with Client.sign_in(running.url, JANE, PASSWORD) as client:
+        after = client.replace_controller(JANE, PASSWORD, words)
+    assert after.controller not in controllers
+    found = running.anybody.get(f"/identities/{JANE}/documents").json()
+    assert (found["id"], found["state"]) == (me["id"], "identity.words-used-twice")
+    told = [(item["key"] == me["key"], item["seq_num"], item["endpoint"], item["state"]) for item in found["documents"]]
+    here = endpoint(running)
+    assert sorted(told[:5], reverse=True) == sorted(
+        [
+            (True, 4, here, "document.in-effect"),
+            (True, 3, here, "document.replaced"),
+            (True, 2, here, "document.replaced"),
+            (True, 2, "https://elsewhere.ink", "document.overruled"),
+            (True, 1, here, "document.replaced"),
+        ],
+        reverse=True,
+    )
+    # What the controller before said, under a document that was overruled since.
+    assert told[5:] == [(False, 2, here, "document.overruled")]
+    jane = running.sign_in(JANE)
+    states = {item["key"]: item["state"] for item in jane.get("/me").json()["keys"]}
+    assert (states[controllers[0]], states[controllers[1]], states[after.controller]) == (
+        "key.ended", "key.ended", "key.counts"
+    )  # fmt: skip
+    cookie = {"Cookie": f"__Host-inkgrove={jane.headers['Authorization'].removeprefix('Bearer ')}"}
+    page = running.anybody.get(f"/pages/logs/{me['key']}/0", headers=cookie).text
+    for code in ("document.in-effect", "document.replaced", "document.overruled", "identity.words-used-twice"):
+        assert code in page
+    page = running.anybody.get("/pages/me", headers=cookie).text
+    for code in ("key.counts", "key.ended", "identity.words-used-twice"):
+        assert code in page

@@ -6,7 +6,7 @@ have signed: so a rule that is broken in both places is found as well.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from inkgrove.core import (
@@ -21,7 +21,7 @@ from inkgrove.core import (
     verify_payload,
     verify_signed,
 )
-from inkgrove.messages import Control, KeyOf, SchemaId, decode_if_valid
+from inkgrove.messages import Control, IdentityDocument, KeyOf, SchemaId, decode_if_valid
 from inkgrove.node.identity import find_control, find_owner, read_newest_document
 from inkgrove.node.runtime import Node
 from inkgrove.reference import ReferenceView, fold_views
@@ -169,12 +169,13 @@ class _NodeView:
         )
         return rows, counted
 
-    def _firsts(self, secret: SecretKey) -> list[HeldEntry]:
-        """Every entry 1 of log 0 of a key that the node holds."""
+    def _firsts(self, secret: SecretKey, log_id: int = 0) -> list[HeldEntry]:
+        """Every entry 1 of a log of a key that the node holds."""
+        wanted = secret.public, log_id, 1
         return [
             item
             for item in self.held
-            if (item.signed.entry.author, item.signed.entry.log_id, item.signed.entry.seq_num) == (secret.public, 0, 1)
+            if (item.signed.entry.author, item.signed.entry.log_id, item.signed.entry.seq_num) == wanted
         ]
 
     def _is_contested(self, secret: SecretKey) -> bool:
@@ -359,17 +360,28 @@ class _NodeView:
         belonging = {author for author in self.keys if self.owners[author] == jane}
         require(self._do_pins_decide(belonging), "a pin does not decide although all of it is held")
         self._check_older_entries(belonging)
-        # Contested are the keys that the host has claimed for itself, and no others.
-        is_contesting = world.plan.second_claim == "mallory"
+        # Contested are the keys that the host has claimed for itself, and those of which it has signed a second entry 1
+        # that it shows to nobody with its payload: what is not held says nothing (section 7.2.3). No others are.
         for secret in (*cast.controllers, cast.phone, cast.new):
-            is_lost = is_contesting and secret in cast.kept
+            is_silent = any(item.payload is None for item in self._firsts(secret))
+            is_lost = secret in cast.kept and (world.plan.second_claim == "mallory" or is_silent)
+            self.seen["contested by a claim that nobody was shown"] += is_lost and is_silent
             require((secret.public in belonging) is not is_lost, "a key of the owner is not the owner's")
         self._check_relations(jane)
         # The identity without words has ended. What its other key wrote stays, as that key's own; of the first key's
-        # logs nothing does, since entry 1 of each is forked.
+        # logs nothing does, since entry 1 of each is forked. Only a fork that came while a document of the host had
+        # ended the first key itself was kept by nobody: nothing behind an end is taken in.
         require(self.controls[cast.john.public] is None, "an identity whose entry 1 is forked has a document")
         his = self._rows_of([cast.john.public]).keys() & world.honest.keys()
-        require(not his, "rows of a log whose entry 1 is forked")
+        forked = {log_id for log_id in (1, 2) if len(self._firsts(cast.john, log_id)) > 1}
+        self.seen["john's log is forked in the end"] += bool(forked)
+        require(
+            not [name for name in his if world.honest[name].signed.entry.log_id in forked],
+            "rows of a log whose entry 1 is forked",
+        )
+        of_john = {name: item for name, item in world.forged.items() if item.signed.entry.author == cast.john.public}
+        is_lost = any(item.signed.entry.seq_num == 1 and name not in held for name, item in of_john.items())
+        require(not is_lost or _ends(of_john.values(), cast.john.public), "a fork of a log that nobody ended is lost")
         require(self.owners[cast.tablet.public] == identity_of(cast.tablet.public), "a key of an ended identity")
         tablet = cast.tablet.public
         require(self._rows_of([tablet]) == self._rows_alone(tablet), "rows of a key that nobody stole have changed")
@@ -419,6 +431,17 @@ def _forked_at(held: Collection[HeldEntry], author: PublicKey, log_id: int = 0) 
     log = (item.signed for item in held if (item.signed.entry.author, item.signed.entry.log_id) == (author, log_id))
     fork = find_fork(log)
     return None if fork is None else fork.seq_num
+
+
+def _ends(items: Iterable[HeldEntry], author: PublicKey) -> bool:
+    """Whether one of these is a document that lists a key as revoked."""
+    documents = [decode_if_valid(item.payload) for item in items]
+    return any(
+        listed.key == author and listed.revoked is not None
+        for document in documents
+        if isinstance(document, IdentityDocument)
+        for listed in document.keys
+    )
 
 
 def _is_any_forked(held: Collection[HeldEntry], author: PublicKey) -> bool:

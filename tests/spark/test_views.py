@@ -28,7 +28,7 @@ from inkgrove.pipeline.views import (
 )
 from inkgrove.store.logs import drop_payloads, newest_offset, read_registered, register_schema, unregister_schema
 from inkgrove.store.views import read_visible_outcomes
-from tests.support.devices import DeviceGenerator
+from tests.support.devices import ControlGenerator, DeviceGenerator
 from tests.support.generated import SCHEMA_LOGS, Generator
 from tests.support.logs import LogBuilder, key
 from tests.support.revocations import Revoking, take_in
@@ -99,8 +99,11 @@ def test_view_equals_the_oracle_after_payloads_have_gone(materialiser: Materiali
 
 
 @pytest.mark.parametrize("seed", range(amount(3, 12, "INKGROVE_TEST_WORLDS")))
-def test_view_equals_the_oracle_where_keys_end_what_others_wrote(materialiser: Materialiser, seed: int) -> None:
-    play(materialiser, seed, DeviceGenerator)
+@pytest.mark.parametrize("generator", [DeviceGenerator, ControlGenerator])
+def test_view_equals_the_oracle_where_keys_end_what_others_wrote(
+    materialiser: Materialiser, generator: type[Generator], seed: int
+) -> None:
+    play(materialiser, seed, generator)
     wanted = exact(expected(materialiser))
     assert exact(materialised(materialiser)) == wanted
     for schema_id in materialiser.store.read(read_registered):

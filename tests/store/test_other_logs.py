@@ -30,7 +30,7 @@ from inkgrove.store.logs import (
     read_logs,
 )
 from tests.store.test_ingest import items
-from tests.support.devices import DeviceGenerator
+from tests.support.devices import ControlGenerator, DeviceGenerator
 from tests.support.logs import LogBuilder, key
 from tests.support.revocations import follow_documents
 from tests.support.tiers import amount
@@ -46,7 +46,7 @@ Folded = dict[Hash, tuple[bool, Hash | None]]
 
 def fold_all(store: LogStore, seed: int) -> tuple[Folded, dict[Hash, str]]:
     """The instances and outcomes of a world of devices, folded log by log, with the ends read in both ways."""
-    schemas = DeviceGenerator(seed).world().registered
+    schemas = DeviceGenerator(seed).world().registered  # the schemas of every such world
     definitions = {
         name: ViewDefinition(fold_schema(name, *store.read(payloads_of_schema, name)), schemas) for name in schemas
     }
@@ -68,8 +68,11 @@ def fold_all(store: LogStore, seed: int) -> tuple[Folded, dict[Hash, str]]:
 
 
 @pytest.mark.parametrize("seed", range(amount(4, 20)))
-def test_logs_are_folded_as_the_oracle_says_however_entries_arrive(store: LogStore, seed: int) -> None:
-    world, rng = DeviceGenerator(seed).world(), random.Random(seed)
+@pytest.mark.parametrize("generator", [DeviceGenerator, ControlGenerator])
+def test_logs_are_folded_as_the_oracle_says_however_entries_arrive(
+    store: LogStore, generator: type[DeviceGenerator], seed: int
+) -> None:
+    world, rng = generator(seed).world(), random.Random(seed)
     rest = [(item.signed.entry.encoded, item.payload) for item in world.held]
     while rest:
         size = rng.randint(1, len(rest))

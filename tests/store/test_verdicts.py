@@ -2,14 +2,26 @@
 
 import random
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inkgrove.core import Entry, HeldEntry, SecretKey, decode_entry, linking_to, lipmaa, verify_log, verify_signed
-from inkgrove.store.logs import IngestStatus, LogStore, LogValidity, find_fork_proof, find_log, read_entries
+from inkgrove.core import (
+    Entry,
+    HeldEntry,
+    SecretKey,
+    decode_entry,
+    hash_entry,
+    linking_to,
+    lipmaa,
+    verify_log,
+    verify_signed,
+)
+from inkgrove.store.logs import IngestStatus, LogStore, LogValidity, find_fork_proof, find_log, open_store, read_entries
 from tests.support.logs import LogBuilder, resign
+from tests.support.templates import copy_empty_store
 from tests.support.tiers import amount
 
 _AUTHORS = count(1)
@@ -99,6 +111,47 @@ def _compare(store: LogStore, accepted: list[HeldEntry]) -> None:
     assert state.held == len(stored)
     proof = store.read(find_fork_proof, entry.author, entry.log_id)
     assert (proof.seq_num if proof else None) == standing.forked_at
+
+
+def test_batches_keep_what_entries_one_by_one_keep(store: LogStore, tmp_path: Path) -> None:
+    plain = open_store(copy_empty_store(tmp_path / "plain"))
+
+    @settings(max_examples=amount(40, 200), deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(st.integers(0, 2**32))
+    def check(seed: int) -> None:
+        rng = random.Random(seed)
+        offers = make_offers(rng)
+        rng.shuffle(offers)
+        part = len(offers) // 3
+        # Within a batch items are taken by sequence number.
+        rest = sorted(offers[part:], key=lambda offer: (offer[0].seq_num, hash_entry(offer[0])))
+        for offer in (*offers[:part], *rest):
+            plain.ingest([offer])
+        for offer in offers[:part]:
+            store.ingest([offer])
+        for at in range(0, len(rest), 3):
+            store.ingest(rest[at : at + 3])
+        author, log_id = offers[0][0].author, offers[0][0].log_id
+        found, expected = (
+            (one.read(find_log, author, log_id), one.read(read_entries, author, log_id)) for one in (store, plain)
+        )
+        assert (found[0] is None) == (expected[0] is None)
+        if found[0] is not None and expected[0] is not None:
+            assert found[0].standing == expected[0].standing
+        assert {(item.hash, item.payload) for item in found[1]} == {(item.hash, item.payload) for item in expected[1]}
+
+    check()
+    plain.close()
+
+
+def test_fork_that_moves_down_inside_a_batch_lets_the_rest_be_kept(store: LogStore) -> None:
+    log = LogBuilder(SecretKey.from_seed(next(_AUTHORS).to_bytes(32, "big"))).grow(9)
+    late, early = log.fork_at(8).grow(1), log.fork_at(2).grow(1)
+    store.ingest(list(zip(log.entries, log.payloads, strict=True)))
+    store.ingest([(late.entries[7], late.payloads[7])])
+    # Both lie below the fork that is known; the first of them moves it to entry 2.
+    receipts = store.ingest([(early.entries[1], early.payloads[1]), (early.entries[2], early.payloads[2])])
+    assert [receipt.status for receipt in receipts] == [IngestStatus.EVIDENCE] * 2
 
 
 def test_generator_makes_every_kind_of_log(store: LogStore) -> None:

@@ -4,11 +4,13 @@ Schemas are in order, so that what is wrong is between the logs: keys that are l
 of strangers and of other schemas, lines that branch, relations along them, forks, lies and missing payloads.
 """
 
+import random
 from typing import Any
 
-from inkgrove.core import Hash, SecretKey, hash_yamf, identity_of
-from inkgrove.messages import SchemaId
+from inkgrove.core import Hash, PublicKey, SecretKey, hash_yamf, identity_of
+from inkgrove.messages import RevokedLog, SchemaId
 from tests.support.generated import Generator, World
+from tests.support.identity_worlds import IdentityWorld
 from tests.support.logs import LogBuilder
 
 NOTES, ANSWERS = 0, 1
@@ -24,6 +26,7 @@ class DeviceGenerator(Generator):
         secrets = [SecretKey.from_seed(bytes([100 + author]) * 32) for author in range(4)]
         self.of: dict[int, list[Hash]] = {NOTES: [hash_yamf(b"nowhere")], ANSWERS: []}
         logs = {(author, schema): LogBuilder(secrets[author], 1 + schema) for author in range(4) for schema in (0, 1)}
+        self.logs = {(log.secret.public, log.log_id): log for log in logs.values()}
         for _ in range(rng.randint(5, 40)):
             author, schema = rng.choice([0, 0, 1, 1, 2, 2, 3]), rng.choice([NOTES, NOTES, ANSWERS])
             log = logs[author, schema]
@@ -122,3 +125,45 @@ class DeviceGenerator(Generator):
             said = {"kind": "identity", "fqdn": "jane.haiku.ink", "endpoint": "https://haiku.ink", "keys": keys}
             documents.append(self.payload(said))
         return [*logs, documents]
+
+
+class ControlGenerator(DeviceGenerator):
+    """Makes worlds in which two identities have controllers, overrule them, and fork log 0 of every key.
+
+    Keys are contested and revoked, with ends that pin a branch and with ends that do not; the second identity wants the
+    keys of the first.
+    """
+
+    def world(self) -> World:
+        self.forks: dict[tuple[PublicKey, int], list[LogBuilder]] = {}
+        world = super().world()
+        for branches in self.forks.values():
+            for branch in branches:
+                for item in branch.held():
+                    if self.rng.random() < 0.95:
+                        world.held.insert(self.rng.randint(0, len(world.held)), item)
+        return world
+
+    def _logs_0(self, secrets: list[SecretKey]) -> list[LogBuilder]:
+        first, *further, other = secrets
+        world = IdentityWorld(random.Random(self.rng.random()), [first, first, other], further, self._end_of)
+        if self.rng.random() < 0.4:
+            world.grow(self.rng.randint(1, 30))
+        if self.rng.random() < 0.8:
+            world.hand_over(first, self.rng.sample(further, self.rng.randint(1, len(further))))
+        world.grow(self.rng.randint(0, 6))
+        return [log for branches in world.branches.values() for log in branches]
+
+    def _end_of(self, author: PublicKey, log_id: int) -> RevokedLog:
+        rng, log = self.rng, self.logs.get((author, log_id))
+        if log is None or not log.entries or rng.random() < 0.2:
+            return RevokedLog(log_id, rng.randint(0, 9))
+        branches = self.forks.setdefault((author, log_id), [])
+        if not branches and rng.random() < 0.6:
+            branch = log.fork_at(rng.randint(1, len(log.entries)))
+            for _ in range(rng.randint(0, 2)):
+                branch.append(self._message(branch, self.schema_ids[log_id - 1]))
+            branches.append(branch)
+        line = rng.choice([log, *branches])
+        last = rng.randint(1, len(line.entries))
+        return RevokedLog(log_id, last, line.hash(last) if rng.random() < 0.9 else None)

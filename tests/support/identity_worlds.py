@@ -4,9 +4,10 @@ Everything comes from one random generator, so a seed is a world.
 """
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
-from inkgrove.core import Hash, HeldEntry, SecretKey, identity_of, verify_signed
+from inkgrove.core import Hash, HeldEntry, PublicKey, SecretKey, identity_of, verify_signed
 from inkgrove.messages import FurtherKey, IdentityDocument, KeyOf, Message, RevokedLog, encode_message
 from tests.support.logs import LogBuilder, key
 
@@ -26,6 +27,10 @@ class IdentityWorld:
     """What a seed makes: every entry there is, and those that somebody may hold."""
 
     rng: random.Random
+    first_keys: Sequence[SecretKey] = tuple(FIRST_KEYS)
+    further_keys: Sequence[SecretKey] = tuple(FURTHER_KEYS)
+    end_of: Callable[[PublicKey, int], RevokedLog] | None = None
+    """Says where a log of a revoked key ends; None for anywhere."""
     branches: dict[SecretKey, list[LogBuilder]] = field(default_factory=dict)
     documents: list[Hash] = field(default_factory=list)
 
@@ -33,9 +38,29 @@ class IdentityWorld:
     def from_seed(cls, seed: int) -> "IdentityWorld":
         """Make the world of a seed."""
         world = cls(random.Random(seed))
-        for _ in range(world.rng.randint(6, 40)):
-            world._step()
+        world.grow(world.rng.randint(6, 40))
         return world
+
+    def grow(self, steps: int) -> None:
+        """Append so many entries, each to some branch of somebody's log 0."""
+        for _ in range(steps):
+            self._step()
+
+    def hand_over(self, first: SecretKey, controllers: Sequence[SecretKey]) -> None:
+        """Let a first key name a controller that speaks, and each controller the next one; sometimes it overrules."""
+        for is_last in (False, True)[: self.rng.choice([1, 1, 2])]:
+            under = None
+            for speaker, following in zip([first, *controllers], [*controllers, None], strict=True):
+                log = self.rng.choice(self.branches.setdefault(speaker, [LogBuilder(speaker, 0)]))
+                if speaker is not first and not log.entries:
+                    log.append(encode_message(KeyOf(identity_of(first.public))))
+                document = self._document(is_further=False)
+                named = None if following is None else following.public
+                listed = tuple(FurtherKey(secret.public) for secret in self.further_keys)
+                said = replace(document, controller=named, under=under, keys=listed if not is_last else document.keys)
+                log.append(encode_message(said))
+                under = log.hash(len(log.entries))
+                self.documents.append(under)
 
     def held(self) -> list[HeldEntry]:
         """Return the entries in random order, in most worlds without some of them and of their payloads."""
@@ -53,7 +78,7 @@ class IdentityWorld:
 
     def _step(self) -> None:
         rng = self.rng
-        secret = rng.choice(FIRST_KEYS + FURTHER_KEYS)
+        secret = rng.choice([*self.first_keys, *self.further_keys])
         branches = self.branches.setdefault(secret, [LogBuilder(secret, 0)])
         log = rng.choice(branches)
         if log.entries and rng.random() < 0.15:
@@ -69,19 +94,22 @@ class IdentityWorld:
         rng = self.rng
         if rng.random() < 0.05:
             return None
-        is_further = secret in FURTHER_KEYS
+        is_further = secret in self.further_keys
         if is_further and (seq_num == 1 or rng.random() < 0.05):
             # Mostly the same identity, so that few keys are contested.
-            owner = FIRST_KEYS[FURTHER_KEYS.index(secret) % 2] if rng.random() < 0.85 else rng.choice(FIRST_KEYS)
+            usual = self.first_keys[self.further_keys.index(secret) % len(self.first_keys)]
+            owner = usual if rng.random() < 0.85 else rng.choice(self.first_keys)
             return KeyOf(identity_of(owner.public))
         return self._document(is_further=is_further if rng.random() < 0.95 else not is_further)
 
     def _document(self, *, is_further: bool) -> IdentityDocument:
         rng = self.rng
         listed = tuple(
-            FurtherKey(secret.public, self._ends()) for secret in FURTHER_KEYS + FIRST_KEYS if rng.random() < 0.7
+            FurtherKey(secret.public, self._ends(secret.public))
+            for secret in (*self.further_keys, *self.first_keys)
+            if rng.random() < 0.7
         )
-        controller = rng.choice([*[None] * 6, *FURTHER_KEYS * 2, *FIRST_KEYS])
+        controller = rng.choice([*[None] * 6, *self.further_keys, *self.further_keys, *self.first_keys])
         recent = self.documents[-6:] or [Hash(b"\0\x40" + bytes(64))]
         return IdentityDocument(
             "jane.haiku.ink",
@@ -92,7 +120,8 @@ class IdentityWorld:
             under=rng.choice(recent) if is_further else None,
         )
 
-    def _ends(self) -> tuple[RevokedLog, ...] | None:
+    def _ends(self, author: PublicKey) -> tuple[RevokedLog, ...] | None:
         if self.rng.random() < 0.75:
             return None
-        return tuple(RevokedLog(log_id, self.rng.randint(0, 4)) for log_id in range(3) if self.rng.random() < 0.6)
+        end_of = self.end_of or (lambda _, log_id: RevokedLog(log_id, self.rng.randint(0, 4)))
+        return tuple(end_of(author, log_id) for log_id in range(3) if self.rng.random() < 0.6)

@@ -238,13 +238,16 @@ def sign_out() -> Flow[None]:
     yield from ask("DELETE", "/sessions/current")
 
 
-def add_key(key: SecretKey, label: str | None = None) -> Flow[Identity]:
-    """Add a key that stays with this client to the keys of the identity; everybody can read its label."""
+def add_key(key: SecretKey, label: str | None = None, *, password: str | None = None) -> Flow[Identity]:
+    """Add a key that stays with this client to the keys of the identity; everybody can read its label.
+
+    `password`: of the identity, if it has one.
+    """
     owner = yield from me()
     payload = encode_message(KeyOf(IdentityId.fromhex(owner.id)))
     entry = sign_entry(key, payload, log_id=0, seq_num=1)
     body = {"entry": b64encode(entry.encoded).decode(), "payload": b64encode(payload).decode()}
-    body |= {} if label is None else {"label": label}
+    body |= {name: value for name, value in (("label", label), ("password", password)) if value is not None}
     return read_identity((yield from ask("POST", "/me/keys", body=body)).json())
 
 

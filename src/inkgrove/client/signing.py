@@ -24,7 +24,7 @@ from inkgrove.messages import (
     parse_timestamp,
 )
 
-_ATTEMPTS: Final = 10
+_ATTEMPTS: Final = 30
 """How often an entry is signed anew because another writer has appended to the log first."""
 
 
@@ -70,7 +70,7 @@ def delete(key: SecretKey, instance: str) -> Flow[Published]:
 def publish(key: SecretKey, message: InstanceMessage, schema: str) -> Flow[PublishReceipt]:
     """Sign a message as the next entry of its log and send it; if another writer was faster, as the entry after that.
 
-    Raises `Conflict` if others are faster ten times in a row.
+    Raises `Conflict` if others are faster thirty times in a row.
     """
     payload = encode_salted(message, secrets.token_bytes)
     query = {"author": key.public.hex(), "schema": schema}

@@ -55,6 +55,8 @@ class Delivery:
 
     via: IdentityId
     parcels: Sequence[Parcel]
+    erases: bool = False
+    """Whether the sender asks that what its deletes end be erased at once: they close their account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,8 @@ def encode_delivery(delivery: Delivery) -> bytes:
         }
         for parcel in delivery.parcels
     ]
-    return cbor.encode({"form": DELIVERY_FORMAT, "via": bytes(delivery.via), "parcels": parcels})
+    asked: dict[str, cbor.Value] = {"erase": True} if delivery.erases else {}
+    return cbor.encode({"form": DELIVERY_FORMAT, "via": bytes(delivery.via), "parcels": parcels, **asked})
 
 
 def decode_delivery(body: bytes) -> Delivery:
@@ -130,10 +133,13 @@ def decode_delivery(body: bytes) -> Delivery:
         value: Any = cbor.decode(body)
     except InkgroveError as err:
         raise ParcelError("parcel.bad", f"the delivery is no CBOR of ours: {err.message}") from err
-    if type(value) is not dict or value.keys() != {"form", "via", "parcels"} or value["form"] != DELIVERY_FORMAT:
+    keys = {"form", "via", "parcels"}
+    if type(value) is not dict or value.keys() - {"erase"} != keys or value["form"] != DELIVERY_FORMAT:
         raise ParcelError("parcel.bad", f"the delivery is not of the form {DELIVERY_FORMAT!r}")
     parcels = _list(value["parcels"], MAX_PARCELS, "parcels")
-    return Delivery(IdentityId(_bytes(value["via"], 32)), [_read_parcel(item) for item in parcels])
+    if value.get("erase", True) is not True:
+        raise ParcelError("parcel.bad", "`erase` is true, or not there")
+    return Delivery(IdentityId(_bytes(value["via"], 32)), [_read_parcel(item) for item in parcels], "erase" in value)
 
 
 def _read_parcel(value: Any) -> Parcel:
@@ -265,7 +271,9 @@ def encode_receipts(receipts: Sequence[Mapping[str, Any]]) -> bytes:
 
 # Bundles
 
-BUNDLE_FORMAT: Final = "inkgrove bundle 1"
+BUNDLE_FORMAT: Final = "inkgrove bundle 2"
+_FIRST_BUNDLE_FORMAT: Final = "inkgrove bundle 1"
+"""Is read as well; it has no documents."""
 MAX_INSTANCES: Final = 10_000
 
 BundledEntry = EntryPair
@@ -286,6 +294,8 @@ class Bundle:
     instances: Sequence[BundledInstance]
     schemas: Sequence[BundledEntry]
     """The logs of the schemas that the instances name."""
+    documents: Sequence[bytes] = ()
+    """Of each owner whose document the writer holds, the entries that prove it, in the form of a notice of it."""
 
 
 def encode_bundle(bundle: Bundle) -> bytes:
@@ -293,7 +303,14 @@ def encode_bundle(bundle: Bundle) -> bytes:
     instances: list[cbor.Value] = [
         {"instance": bytes(item.instance), "entries": write_entry_pairs(item.entries)} for item in bundle.instances
     ]
-    return cbor.encode({"form": BUNDLE_FORMAT, "instances": instances, "schemas": write_entry_pairs(bundle.schemas)})
+    return cbor.encode(
+        {
+            "form": BUNDLE_FORMAT,
+            "instances": instances,
+            "schemas": write_entry_pairs(bundle.schemas),
+            "documents": list(bundle.documents),
+        }
+    )
 
 
 def decode_bundle(data: bytes) -> Bundle:
@@ -302,9 +319,16 @@ def decode_bundle(data: bytes) -> Bundle:
         value: Any = cbor.decode(data)
     except InkgroveError as err:
         raise ParcelError("parcel.bad-bundle", f"the file is no bundle: {err.message}") from err
-    if type(value) is not dict or value.keys() != {"form", "instances", "schemas"} or value["form"] != BUNDLE_FORMAT:
+    if type(value) is dict and value.get("form") == _FIRST_BUNDLE_FORMAT:
+        value = {"documents": [], **value, "form": BUNDLE_FORMAT}
+    names = {"form", "instances", "schemas", "documents"}
+    if type(value) is not dict or value.keys() != names or value["form"] != BUNDLE_FORMAT:
         raise ParcelError("parcel.bad-bundle", f"the file is not of the form {BUNDLE_FORMAT!r}")
-    return Bundle([_read_instance(item) for item in _list_bundle(value["instances"])], _read_items(value["schemas"]))
+    documents = _list_bundle(value["documents"])
+    if not all(type(item) is bytes for item in documents):
+        raise ParcelError("parcel.bad-bundle", "a document comes as bytes")
+    instances = [_read_instance(item) for item in _list_bundle(value["instances"])]
+    return Bundle(instances, _read_items(value["schemas"]), documents)
 
 
 def _read_instance(value: Any) -> BundledInstance:

@@ -7,11 +7,12 @@ from fastapi import APIRouter, Query, Response
 from inkgrove.core import hash_entry, list_claims, parse_public_key
 from inkgrove.core.errors import InkgroveError
 from inkgrove.core.limits import MAX_STORED_INTEGER
-from inkgrove.messages import decode_message
+from inkgrove.messages import DocumentState, decode_message
 from inkgrove.node.errors import ViewError
 from inkgrove.node.reading import LogPage, list_logs, show_log
 from inkgrove.pages.link_picture import draw_links
 from inkgrove.pages.visits import PageRoute, VisitDependency
+from inkgrove.pages.wording import DOCUMENT_STATES, IDENTITY_STATES
 from inkgrove.store.logs import LogState, StoredEntry, find_log
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -60,8 +61,9 @@ def show_one_log(
         "log": found,
         "state": found.state,
         "author": author,
-        "standing": describe_standing(found.state),
-        "entries": [_entry(item) for item in reversed(found.entries)],
+        "standing": IDENTITY_STATES.get(found.identity_state or "") or describe_standing(found.state),
+        "identity_state": found.identity_state,
+        "entries": [_entry(item, found) for item in reversed(found.entries)],
         "picture": draw_links(first, last),
         "first": first,
         "last": last,
@@ -88,7 +90,7 @@ def describe_standing(state: LogState) -> str:
     return "whole" if state.is_whole else f"partial: {state.held:,} of {state.height:,} entries held"
 
 
-def _entry(item: StoredEntry) -> dict[str, Any]:
+def _entry(item: StoredEntry, page: LogPage) -> dict[str, Any]:
     kind = "payload not held"
     if item.payload is not None:
         try:
@@ -100,8 +102,13 @@ def _entry(item: StoredEntry) -> dict[str, Any]:
         "hash": item.hash.hex(),
         "kind": kind,
         "size": item.entry.payload_size,
-        "refusal": item.refusal,
+        "refusal": None if item.hash in page.documents else item.refusal,
+        "document": _document(page.documents.get(item.hash)),
     }
+
+
+def _document(state: DocumentState | None) -> dict[str, str] | None:
+    return None if state is None else {"code": state.value, "words": DOCUMENT_STATES[state]}
 
 
 def _kind(message: object) -> str:

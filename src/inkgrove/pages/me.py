@@ -28,7 +28,7 @@ from inkgrove.node.identity import (
 from inkgrove.node.publishing import newest_deliveries
 from inkgrove.node.services import grants as services
 from inkgrove.pages.visits import PageRoute, Visit, VisitDependency
-from inkgrove.pages.wording import DID, describe_grant, schema_name
+from inkgrove.pages.wording import DID, IDENTITY_STATES, KEY_STATES, describe_grant, schema_name
 from inkgrove.store.federation import list_senders
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -79,6 +79,8 @@ def _show(visit: Visit, *, alarm: str | None = None, status: int = 200) -> Respo
         "services": _services(visit, identity),
         "quota": show_quota(node, identity).render(),
         "sent": [(item, _DELIVERIES[item.state.state]) for item in newest_deliveries(node, identity)],
+        "key_states": KEY_STATES,
+        "identity_states": IDENTITY_STATES,
         "alarm": alarm,
     }
     return visit.show("me.html", facts, status=status)

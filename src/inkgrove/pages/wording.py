@@ -204,3 +204,24 @@ def schema_name(node: Node, schema: str | None) -> str:
     assert isinstance(scope, SchemaScope)
     meta = find_schema_meta(node, scope.schema)
     return meta.name if meta is not None else f"{short(scope.schema.author)}/{scope.schema.log_id}"
+
+
+KEY_STATES: Final = {
+    "key.counts": "yours",
+    "key.ended": "revoked: it counts up to the ends that you have set",
+    "key.unclaimed": "not yours yet: it has not said that it is, or that has not arrived",
+    "key.contested": "nobody's: it has named two identities, so whoever has it may be a thief",
+}
+"""What the state of a key in one's own document means."""
+DOCUMENT_STATES: Final = {
+    "document.in-effect": "in effect",
+    "document.replaced": "replaced by a newer one",
+    "document.overruled": "overruled",
+    "document.waits": "waits for what it stands under",
+}
+"""What the state of an identity document means."""
+IDENTITY_STATES: Final = {
+    "identity.forked": "forked: nothing counts from the fork on",
+    "identity.words-used-twice": "the words were used twice: the longer branch counts",
+}
+"""What a fork of log 0 of a first key means."""

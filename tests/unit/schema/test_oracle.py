@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from inkgrove.core import SecretKey
 from inkgrove.messages import OutcomeCode, SchemaId
 from inkgrove.reference import fold_views
-from tests.support.devices import DeviceGenerator
+from tests.support.devices import ControlGenerator, DeviceGenerator
 from tests.support.generated import Generator, World
 from tests.support.logs import LogBuilder
 from tests.support.tiers import amount
@@ -45,8 +45,9 @@ def test_fold_equals_the_oracle(seed: int) -> None:
 @settings(max_examples=amount(100, 400), deadline=None)
 @given(SEEDS)
 def test_fold_equals_the_oracle_where_keys_of_one_identity_end_what_others_wrote(seed: int) -> None:
-    world = DeviceGenerator(seed).world()
-    assert exact(fold_world(world.held, world.registered)) == oracle(world)
+    for generator in (DeviceGenerator, ControlGenerator):
+        world = generator(seed).world()
+        assert exact(fold_world(world.held, world.registered)) == oracle(world)
 
 
 @settings(max_examples=amount(20, 60), deadline=None)

@@ -188,7 +188,8 @@ class RecipientAnswersDocument(BaseModel):
     identity: str
     fqdn: str | None
     instances: int
-    accepted: Annotated[int, Field(description="Their node took the delete.")]
+    erased: Annotated[int, Field(description="Their node says that the content is gone.")]
+    accepted: Annotated[int, Field(description="Their node took the delete; that proves no more.")]
     waits_for_them: Annotated[int, Field(description="Their node holds it until they have decided about the sender.")]
     refused: int
     not_answered: int
@@ -216,6 +217,8 @@ class CertificateDocument(BaseModel):
     instances_not_deleted: Annotated[
         int, Field(description="Those of keys that this node does not sign with, and those in logs that take no more.")
     ]
+    instances_erased: Annotated[int, Field(description="How many have no content on this node any more.")]
+    recipients_confirmed: Annotated[int, Field(description="Of whom everything they were sent was erased.")]
     recipients: list[RecipientAnswersDocument]
     removed_here: Annotated[dict[str, int], Field(examples=[{"keys": 1, "sign_ins": 2, "relations": 5}])]
     stays: list[str]

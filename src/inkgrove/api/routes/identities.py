@@ -4,7 +4,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, model_validator
@@ -29,6 +29,7 @@ from inkgrove.federation.peers import (
     WELL_KNOWN_NODE_PATH,
     WELL_KNOWN_PATH,
     host_document,
+    refuse_moved,
     render_well_known,
     well_known_of,
 )
@@ -49,6 +50,7 @@ from inkgrove.node.identity import (
     count_identity,
     identities,
     label_from,
+    list_documents,
     must_lead_here,
     sessions,
     show_quota,
@@ -223,6 +225,8 @@ class NewKeyBody(SignedEntryBody):
     """What a device signed to be a further key, and what it is called in the document, which everybody can read."""
 
     label: Annotated[str | None, Field(max_length=MAX_SESSION_LABEL, examples=["phone"])] = None
+    password: Password | None = None
+    """Once more, of an identity that has one: a key outlives the sign-in that added it."""
 
 
 class KeyDocument(BaseModel):
@@ -488,6 +492,57 @@ def show_identity(node: NodeDependency, name: str) -> dict[str, Any]:
     return render_identity(identities.show_identity(node, identities.parse_identity_name(name)))
 
 
+class SignedDocumentDocument(BaseModel):
+    """An identity document that was signed in the name of an identity, and whether it counts."""
+
+    key: Annotated[str, Field(description="Who signed it: the first key, or a controller.")]
+    seq_num: int
+    hash: str
+    state: Literal["document.in-effect", "document.replaced", "document.overruled", "document.waits"]
+    fqdn: str
+    endpoint: str
+    controller: str | None
+    under: Annotated[str | None, Field(description="The entry that it stands under, if a controller signed it.")]
+    closed: bool
+
+
+class SignedDocumentsDocument(BaseModel):
+    """The newest documents of an identity, in all branches of log 0."""
+
+    id: str
+    state: Annotated[
+        Literal["identity.forked", "identity.words-used-twice"] | None,
+        Field(description="Whether log 0 of the first key is forked, and whether that ends the identity."),
+    ]
+    documents: list[SignedDocumentDocument]
+
+
+@router.get(
+    "/identities/{name}/documents", response_model=SignedDocumentsDocument, responses=responses("identity.unknown")
+)
+def show_documents(node: NodeDependency, name: str) -> dict[str, Any]:
+    """What was signed in the name of a hosted identity, and which of it counts: 20 documents of each key at most."""
+    found = list_documents(node, identities.parse_identity_name(name))
+    return {
+        "id": found.id.hex(),
+        "state": None if found.state is None else found.state.value,
+        "documents": [
+            {
+                "key": item.key.hex(),
+                "seq_num": item.seq_num,
+                "hash": item.hash.hex(),
+                "state": item.state.value,
+                "fqdn": item.document.fqdn,
+                "endpoint": item.document.endpoint,
+                "controller": None if item.document.controller is None else item.document.controller.hex(),
+                "under": None if item.document.under is None else item.document.under.hex(),
+                "closed": item.document.closed,
+            }
+            for item in found.documents
+        ],
+    }
+
+
 @router.get("/me", response_model=MeDocument, responses=responses("auth.required"))
 def show_me(node: NodeDependency, caller: CallerDependency) -> dict[str, Any]:
     """The identity that asks, or on whose behalf a service does."""
@@ -534,13 +589,23 @@ async def change_me(
     "/me/keys",
     status_code=201,
     response_model=HostedIdentityDocument,
-    responses=responses(*_OWN, "log.stale", "identity.bad-document", "identity.no-key-here"),
+    responses=responses(
+        *_OWN,
+        "log.stale",
+        "identity.bad-document",
+        "identity.no-key-here",
+        "auth.bad-password",
+        "auth.too-many-attempts",
+        "auth.busy",
+    ),
 )
 async def add_key(
     node: NodeDependency, caller: CallerDependency, address: AddressDependency, body: NewKeyBody
 ) -> dict[str, Any]:
-    """Let a further key count: entry 1 of its log 0, `key-of`, which it signed itself."""
+    """Let a further key count: entry 1 of its log 0, `key-of`, which it signed itself. Who has a password says it."""
     identity, signed, label = caller.require_identity(), body.read(), clean_label(body.label or "") or None
+    if body.password is not None or await run_in_threadpool(sessions.has_password, node, identity):
+        await PASSWORDS.run(address, sessions.check_own_password, node, identity, body.password or "", address)
     return render_identity(await DOCUMENTS.run(address, identities.add_key, node, identity, signed, label))
 
 
@@ -650,7 +715,7 @@ def sign_out(node: NodeDependency, caller: CallerDependency, token: TokenDepende
     WELL_KNOWN_PATH,
     response_model=DiscoveryDocument,
     response_model_exclude_none=True,
-    responses=responses("identity.unknown"),
+    responses=responses("identity.unknown", "identity.moved"),
 )
 def discover(node: NodeDependency, host: HostDependency) -> dict[str, Any]:
     """Who is behind the name that the request was sent to: an identity with what proves it, a schema, or both."""
@@ -663,6 +728,7 @@ def discover(node: NodeDependency, host: HostDependency) -> dict[str, Any]:
         return {**render_well_known(well_known_of(node, host)), **named}
     except errors.UnknownIdentity:
         if not named:
+            refuse_moved(node, host)
             raise
     return {"inkgrove": WELL_KNOWN_FORMAT, **named}
 

@@ -24,7 +24,7 @@ from inkgrove.federation.errors import (
     WrongIdentity,
     WrongName,
 )
-from inkgrove.federation.peers.documents import find_newest_name, store_log0_entries
+from inkgrove.federation.peers.documents import MOVED_STATUS, find_newest_name, store_log0_entries, take_moved_name
 from inkgrove.federation.peers.limits import LookupQuota, RequestSlots, domain_of
 from inkgrove.federation.peers.transport import PeerRequest, PeerResponse, Transport, parse_url
 from inkgrove.federation.peers.well_known import (
@@ -404,6 +404,8 @@ class Discovery:
             answer = await self._ask_for_stranger(fqdn, quota)
         if answer.status == 404:
             raise NoIdentityThere(f"no identity is served at {fqdn}", fqdn=fqdn)
+        if answer.status == MOVED_STATUS:
+            raise await self._run_blocking(lambda: take_moved_name(self._node, fqdn, answer.body))
         if answer.status != 200:
             raise BadAnswer(f"the node at {fqdn} answers with status {answer.status}", fqdn=fqdn)
         taken = await self._run_blocking(lambda: self._store(fqdn, answer.body, is_stranger=quota is not None))

@@ -12,7 +12,7 @@ from typing import Any, Final
 from inkgrove.core import HeldEntry, IdentityId, PublicKey, identity_of
 from inkgrove.core.errors import InkgroveError, ParcelError
 from inkgrove.core.limits import MAX_ARRAY_ELEMENTS
-from inkgrove.federation.errors import FederationError, IdentityRelocated, UnprovedMove
+from inkgrove.federation.errors import FederationError, IdentityRelocated, UnprovedMove, WrongName
 from inkgrove.federation.peers.transport import PeerResponse
 from inkgrove.federation.peers.well_known import (
     MAX_LOG_ENTRIES,
@@ -24,6 +24,7 @@ from inkgrove.federation.peers.well_known import (
     read_identity_log,
 )
 from inkgrove.messages import IdentityDocument, cbor, read_entry_pair, write_entry_pairs
+from inkgrove.node.errors import IdentityMoved
 from inkgrove.node.identity import (
     apply_identity_log,
     find_newest_document,
@@ -89,7 +90,6 @@ def take_document(node: Node, proof: DocumentProof) -> IdentityDocument:
 # Answers that say that an identity has moved
 
 MOVED_STATUS: Final = 410
-MOVED_CODE: Final = "identity.moved"
 _MOST_MOVED: Final = 1_000
 """How many identities one answer may say to have moved: as many as a delivery may be for."""
 
@@ -118,11 +118,30 @@ def take_moved(node: Node, answer: PeerResponse, asked: Collection[RemoteIdentit
     return IdentityRelocated("they have moved, and are looked up where their newest documents lead", identities=moved)
 
 
+def take_moved_name(node: Node, fqdn: str, body: bytes) -> WrongName:
+    """Store the document of somebody known who had a name and has moved; returns the error that names the new one.
+
+    Of who is not known under that name nothing is stored. Raises `UnprovedMove`.
+    """
+    proofs = _parse_moved(body)
+    known = node.database.read(lambda connection: find_remote_identity(connection, fqdn))
+    if len(proofs) != 1 or (known is not None and known.id != proofs[0].id):
+        raise UnprovedMove(f"who was {fqdn} is said to have moved, and not proved to be who was found there")
+    try:
+        proved = prove_document(proofs[0], read_identity_log(proofs[0]))
+        document = proved.document if known is None else take_document(node, proofs[0])
+    except FederationError as err:
+        raise UnprovedMove(f"who was {fqdn} is said to have moved, and that is not proved: {err.message}") from err
+    if document.fqdn == fqdn:
+        raise UnprovedMove(f"who was {fqdn} is said to have moved, and their newest document says {fqdn}")
+    return WrongName(f"who was {fqdn} calls themselves {document.fqdn} now", fqdn=fqdn, named=document.fqdn)
+
+
 def _parse_moved(body: bytes) -> list[DocumentProof]:
     try:
         content = json.loads(body)
         items = content["identities"]
-        if content["code"] != MOVED_CODE or type(items) is not list or len(items) > _MOST_MOVED:
+        if content["code"] != IdentityMoved.code or type(items) is not list or len(items) > _MOST_MOVED:
             raise UnprovedMove("the node answers that something is gone, and not that somebody has moved")
         return [read_document_proofs(item) for item in items]
     except UnprovedMove:

@@ -47,7 +47,7 @@ from inkgrove.messages import (
     read_endpoint,
     read_host,
 )
-from inkgrove.node.errors import UnknownIdentity
+from inkgrove.node.errors import IdentityMoved, UnknownIdentity
 from inkgrove.node.identity import IDENTITY_LOG, parse_fqdn, read_control, show_identity
 from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.store.db import Connection
@@ -67,6 +67,9 @@ MAX_SPEAKERS: Final = 16
 MAX_WELL_KNOWN_BYTES: Final = 4 * 1024 * 1024
 """Two payloads of the largest size, in base64, with room for the entries."""
 
+_LOOKED_THROUGH: Final = 32
+"""How many entries of log 0, from the first on, are looked through for the one that first named a controller."""
+_LARGE_BYTES: Final = 64 * 1024
 MAX_LOG_ENTRIES: Final = 256
 """Above any certificate pool: a path in a log of 2^63 entries has less than 130."""
 
@@ -290,6 +293,19 @@ def well_known_of(node: Node, fqdn: str) -> WellKnown:
     )
 
 
+def refuse_moved(node: Node, fqdn: str) -> None:
+    """Raise `IdentityMoved`, with the entries that prove it, if who was hosted under a name lives elsewhere now."""
+
+    def read(connection: Connection) -> DocumentProof | None:
+        hosted = find_identity(connection, fqdn.lower().rstrip("."))
+        return None if hosted is None or hosted.lives_here else read_document_proof(connection, hosted.key)
+
+    proof = node.database.read(read)
+    if proof is not None:
+        text = f"who was {fqdn[:253]} has moved to the node that the newest document names"
+        raise IdentityMoved(text, identities=[render_document_proof(proof)])
+
+
 def serves_authority(node: Node, authority: str) -> bool:
     """Whether requests for this host and port are for this node: the name of an identity, or its endpoint's."""
     host = authority.rpartition(":")[0] if ":" in authority else authority
@@ -306,13 +322,31 @@ Log0Proof = tuple[ProofEntry, ...]
 def read_document_proof(connection: Connection, first_key: PublicKey) -> DocumentProof:
     """Read the entries that prove the document in effect of an identity; raises `UnknownIdentity` if there is none."""
     control = read_control(connection, first_key)
-    log, *speakers = (_proof(connection, step) for step in control.path)
+    root, *steps = control.path
+    log = _proof(connection, root, _first_to_name_controller(connection, root))
     identity = identity_of(first_key)
-    return DocumentProof(identity, log, _keys(connection, identity, first_key, control.document), tuple(speakers))
+    keys = _keys(connection, identity, first_key, control.document)
+    return DocumentProof(identity, log, keys, tuple(_proof(connection, step) for step in steps))
 
 
-def _proof(connection: Connection, step: SignedDocument) -> Log0Proof:
-    """The certificate pool of a document; the document and the first entry come with their payloads."""
+def _first_to_name_controller(connection: Connection, root: SignedDocument) -> SignedDocument | None:
+    """The document of a first key that first named a controller: who has seen another branch tolerates that by it.
+
+    None if entry 1 does, which is shown anyway, or if it stands far from the beginning, or is large.
+    """
+    if root.document.controller is None:
+        return None
+    for item in read_entries(connection, root.author, IDENTITY_LOG, 1, min(_LOOKED_THROUGH, root.seq_num - 1)):
+        message = _decode(item.payload) if item.payload is not None and item.refusal is None else None
+        if isinstance(message, IdentityDocument) and message.under is None and message.controller is not None:
+            seq_num = item.entry.seq_num
+            is_left_out = seq_num == 1 or len(item.payload or b"") > _LARGE_BYTES
+            return None if is_left_out else SignedDocument(root.author, seq_num, item.hash, message)
+    return None
+
+
+def _proof(connection: Connection, step: SignedDocument, other: SignedDocument | None = None) -> Log0Proof:
+    """The certificate pools of a document and of another; they and the first entry come with their payloads."""
     log = find_log(connection, step.author, IDENTITY_LOG)
     if log is None:
         return ()
@@ -320,7 +354,11 @@ def _proof(connection: Connection, step: SignedDocument) -> Log0Proof:
         encoded = read_entry_bytes(connection, log.id, certificate_pool(step.seq_num, log.height))
     else:
         encoded = _branch_below(connection, step)
-    payloads = {number: _payload(connection, hash_entry(decode_entry(encoded[number]))) for number in {1, step.seq_num}}
+    shown = {1, step.seq_num}
+    if other is not None:
+        encoded |= _branch_below(connection, other)
+        shown.add(other.seq_num)
+    payloads = {number: _payload(connection, hash_entry(decode_entry(encoded[number]))) for number in shown}
     return tuple(ProofEntry(entry, payloads.get(number)) for number, entry in sorted(encoded.items()))
 
 

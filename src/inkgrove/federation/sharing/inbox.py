@@ -46,6 +46,7 @@ from inkgrove.node.publishing import (
     HeldInstance,
     SenderRelation,
     decide_acceptance,
+    erase_ended,
     find_box_refusal,
     find_held_instance,
     may_pass_on,
@@ -421,6 +422,10 @@ def receive_request(
     require_recipients(node, {to for parcel in delivery.parcels for to in parcel.recipients})
     charge(_ENTRY_COST * sum(len(parcel.entries) for parcel in delivery.parcels))
     receipts = receive_delivery(node, delivery)
+    taken = {receipt.instance for receipt in receipts if receipt.decision is DeliveryDecision.ACCEPTED}
+    if delivery.erases:
+        erase_ended(node, sender.id, taken)
+    erased = node.database.read(lambda connection: {name for name in taken if is_erased(connection, name)})
     for receipt in receipts:
         if receipt.unlisted_key is not None:
             _renew_sender(node, sender, receipt.unlisted_key)
@@ -431,6 +436,7 @@ def receive_request(
                 "recipient": bytes(receipt.recipient),
                 "fate": receipt.decision.value,
                 **({"code": receipt.code} if receipt.code is not None else {}),
+                **({"erased": True} if receipt.instance in erased else {}),
             }
             for receipt in receipts
         ]

@@ -48,6 +48,7 @@ from inkgrove.node.publishing import (
 from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import (
+    OF_ERASED,
     Backlog,
     DeliveryStatus,
     DueDelivery,
@@ -61,6 +62,7 @@ from inkgrove.store.federation import (
     forget_progress,
     forget_strangers,
     give_up_deliveries,
+    is_closing,
     keep_moved,
     list_due_deliveries,
     list_due_moves,
@@ -150,7 +152,9 @@ def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId
     if not parcels:
         return OutgoingDelivery("", deliveries, b"", {})
     assert sender is not None
-    return OutgoingDelivery(sender.fqdn, sent, encode_delivery(Delivery(sender.id, parcels)), last_seqs)
+    # Who closes their account has given the password: nobody has to wait for a grace.
+    delivery = Delivery(sender.id, parcels, erases=is_closing(connection, sender.id))
+    return OutgoingDelivery(sender.fqdn, sent, encode_delivery(delivery), last_seqs)
 
 
 def read_receipts(answer: PeerResponse) -> dict[tuple[Hash, IdentityId], dict[str, Any]]:
@@ -405,7 +409,8 @@ class Outbox:
             goes_on = await self._send_moves(target, recipients)
             while goes_on:
                 # Who has moved meanwhile, or is about to, is not served here any more.
-                ids = [known.id for known in recipients if self._located.get(known.id) is known]
+                recipients = [known for known in recipients if self._located.get(known.id) is known]
+                ids = [known.id for known in recipients]
                 if not ids:
                     return
                 # A slot for each request, before it is made: deliveries are large.
@@ -548,7 +553,9 @@ class Outbox:
                         state = "waiting"  # for the next part
                     else:
                         self._begun_again.discard(due.queue_position)
-                    record_delivery(connection, due, state, delivered=delivery.last_seqs[due.queue_position], now=now)
+                    code = OF_ERASED if receipt.get("erased") is True else None
+                    last_seq = delivery.last_seqs[due.queue_position]
+                    record_delivery(connection, due, state, delivered=last_seq, code=code, now=now)
             return moved
 
         return self.node.database.write(work)

@@ -16,6 +16,7 @@ from inkgrove.node.identity.caller import (
     record_access,
 )
 from inkgrove.node.identity.devices import DeviceKey, label_key, list_device_keys
+from inkgrove.node.identity.documents import DocumentRecord, IdentityDocuments, list_documents
 from inkgrove.node.identity.identities import (
     IdentityRecord,
     KeyProof,
@@ -50,6 +51,7 @@ from inkgrove.node.identity.identity_log import (
     check_document,
     find_control,
     find_document_state,
+    find_first_key,
     find_identity_of_key,
     find_newest_document,
     find_owner,
@@ -140,6 +142,8 @@ __all__ = [
     "Caller",
     "CheckedPassword",
     "DeviceKey",
+    "DocumentRecord",
+    "IdentityDocuments",
     "IdentityRecord",
     "KeyProof",
     "NewIdentity",
@@ -179,6 +183,7 @@ __all__ = [
     "find_control",
     "find_document_signer",
     "find_document_state",
+    "find_first_key",
     "find_identity_of_key",
     "find_newest_document",
     "find_own_name_holder",
@@ -194,6 +199,7 @@ __all__ = [
     "list_accesses",
     "list_administrators",
     "list_device_keys",
+    "list_documents",
     "list_hosted_identities",
     "list_own_sessions",
     "list_relations",

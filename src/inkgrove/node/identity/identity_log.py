@@ -173,15 +173,15 @@ def find_document_state(connection: Connection, entry_hash: Hash) -> DocumentSta
     author = stored.entry.author
     log = StoredIdentityLog(connection, author)
     owners = claimed_identities(log)
-    first_key = _first_key_of(connection, owners.pop()) if len(owners) == 1 else author
+    first_key = find_first_key(connection, owners.pop()) if len(owners) == 1 else author
     control = None if first_key is None else find_control(connection, first_key)
     under = None if message.under is None else find_entry(connection, message.under)
     item = SignedDocument(author, stored.entry.seq_num, stored.hash, message)
     return judge_document(item, log, control, is_under_readable=under is not None and under.payload is not None)
 
 
-def _first_key_of(connection: Connection, identity: IdentityId) -> PublicKey | None:
-    """The first key of an identity, once a document of it is held."""
+def find_first_key(connection: Connection, identity: IdentityId) -> PublicKey | None:
+    """Return the first key of an identity; None until a document of it is held."""
     return next((key for key in keys_of(connection, identity) if identity_of(key) == identity), None)
 
 
@@ -233,7 +233,7 @@ def apply_identity_log(connection: Connection, author: PublicKey, *, is_ours: bo
     if not claimed:
         _apply_control(connection, author, is_ours=is_ours)
     for identity in sorted(claimed):
-        first_key = _first_key_of(connection, identity)
+        first_key = find_first_key(connection, identity)
         if first_key is not None:
             _apply_control(connection, first_key, is_ours=is_ours)
 

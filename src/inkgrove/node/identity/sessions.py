@@ -254,6 +254,12 @@ def _renew_hash(stored: str | None, password: str) -> str | None:
         return _hasher.hash(password)
 
 
+def has_password(node: Node, identity: IdentityId) -> bool:
+    """Say whether an identity of this node signs in with a password."""
+    hosted = node.database.read(lambda connection: find_identity(connection, identity))
+    return hosted is not None and hosted.password is not None
+
+
 def check_own_password(node: Node, identity: IdentityId, password: str, address: str) -> CheckedPassword:
     """Raise `BadPassword` unless the password of an identity is right; attempts are limited.
 

@@ -38,7 +38,7 @@ from inkgrove.node.publishing.entries import (
     render_next_entry,
     require_few_changes,
 )
-from inkgrove.node.publishing.erase_request import erase_own_instance
+from inkgrove.node.publishing.erase_request import erase_ended, erase_own_instance
 from inkgrove.node.publishing.held_instance import (
     HeldInstance,
     find_erased_instance,
@@ -125,6 +125,7 @@ __all__ = [
     "compile_patterns",
     "decide_acceptance",
     "deliver_locally",
+    "erase_ended",
     "erase_own_instance",
     "find_box_refusal",
     "find_erased_instance",

@@ -25,12 +25,16 @@ from inkgrove.node.identity.relations import list_relations, move_relation
 from inkgrove.node.identity.sessions import CheckedPassword, hash_token, new_token
 from inkgrove.node.publishing.instances import DeleteInstance
 from inkgrove.node.publishing.transaction import Appender, PublishingCache
+from inkgrove.node.runtime.erasure import erase_due, note_ended
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import (
     ClosingState,
     StoredClosing,
     add_closing,
+    ask_for_erased,
+    ask_for_erasures,
+    count_erasures,
     count_unanswered,
     count_undeleted,
     find_closing,
@@ -225,6 +229,7 @@ def _announce(node: Node, identity: IdentityId) -> bool:
     def work(connection: Connection) -> None:
         if lock_closing(connection, identity, "deleting") is not None:
             stop_new_deliveries(connection, identity, node.clock())
+            ask_for_erased(connection, identity, node.clock())
             set_closing(connection, identity, state="delivering")
 
     node.database.write(work)
@@ -287,11 +292,17 @@ def _finish_if_told(node: Node, identity: IdentityId) -> bool:
     now = node.clock()
     patience = min(_PARTING_SECONDS, node.settings.give_up_seconds) * 1_000_000
 
+    def is_over(connection: Connection) -> bool:
+        closing = lock_closing(connection, identity, "parting")
+        waited = 0 if closing is None else now - json.loads(closing.facts)[_PARTING]
+        return closing is not None and not (has_untold(connection, identity) and 0 <= waited < patience)
+
+    if not node.database.write(is_over) or not _erase_everything(node, identity):
+        return False
+
     def work(connection: Connection) -> None:
         closing = lock_closing(connection, identity, "parting")
         if closing is None:
-            return
-        if has_untold(connection, identity) and 0 <= now - json.loads(closing.facts)[_PARTING] < patience:
             return
         hosted = find_identity(connection, identity)
         certificate = _certify(connection, node, closing, hosted, now)
@@ -303,7 +314,15 @@ def _finish_if_told(node: Node, identity: IdentityId) -> bool:
         set_closing(connection, identity, state="closed", closed=now, certificate=json.dumps(certificate))
 
     node.database.write(work, durable=True)
+    erase_due(node, compact=True)  # the files too; if others are at it, they do that, or it is done at night
     return False
+
+
+def _erase_everything(node: Node, identity: IdentityId) -> bool:
+    """Erase what the identity has deleted, without a grace; False if another process is erasing just now."""
+    note_ended(node)
+    node.database.write(lambda connection: ask_for_erasures(connection, identity), durable=True)
+    return erase_due(node, compact=False) is not None
 
 
 def _certify(
@@ -316,6 +335,7 @@ def _certify(
             "identity": item.recipient.hex(),
             "fqdn": find_identity_name(connection, item.recipient),
             "instances": sum(item.states.values()),
+            "erased": item.states.get("erased", 0),
             "accepted": item.states.get("delivered", 0),
             "waits_for_them": item.states.get("held", 0),
             "refused": item.states.get("refused", 0),
@@ -334,6 +354,8 @@ def _certify(
         "document": None if newest is None else {"revision": newest[0], "closed": newest[1].closed},
         "instances_deleted": closing.deleted,
         "instances_not_deleted": closing.undeleted,
+        "instances_erased": count_erasures(connection, closing.identity),
+        "recipients_confirmed": sum(item["instances"] == item["erased"] for item in recipients),
         "recipients": recipients,
         "stays": list(_STAYS),
     }

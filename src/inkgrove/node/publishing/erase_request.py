@@ -1,6 +1,8 @@
-"""Erases an instance before its grace is over, because its owner asks for that (docs/protocol.md section 9.5)."""
+"""Erases instances before their grace is over, because their owner asks for that (docs/protocol.md section 9.5)."""
 
-from inkgrove.core import Hash
+from collections.abc import Collection
+
+from inkgrove.core import Hash, IdentityId
 from inkgrove.node.errors import PublishError, ViewError
 from inkgrove.node.identity.caller import Caller
 from inkgrove.node.identity.identity_log import find_owner
@@ -28,3 +30,21 @@ def erase_own_instance(node: Node, caller: Caller, instance: Hash) -> bool:
         return is_erased(connection, instance)
 
     return node.database.read(check) or erase_at_once(node, instance)
+
+
+def erase_ended(node: Node, owner: IdentityId, instances: Collection[Hash]) -> None:
+    """Erase those of the instances that an identity owns and has deleted; it closes its account."""
+
+    def find(connection: Connection) -> list[Hash]:
+        creates = find_creates(connection, instances)
+        return [
+            instance
+            for instance, create in creates.items()
+            if find_owner(connection, create.author) == owner
+            and not is_erased(connection, instance)
+            and was_deleted(connection, create.log, create.seq_num)
+        ]
+
+    found = node.database.read(find)
+    if found:
+        erase_at_once(node, *found)

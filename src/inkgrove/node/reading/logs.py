@@ -3,13 +3,14 @@
 docs/protocol.md section 2. How much somebody writes is private.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from inkgrove.core import ForkProof, PublicKey
-from inkgrove.messages import SchemaId
+from inkgrove.core import ForkProof, Hash, PublicKey
+from inkgrove.messages import DocumentState, IdentityState, SchemaId, fork_state
 from inkgrove.node.errors import ViewError
 from inkgrove.node.identity.caller import Caller
+from inkgrove.node.identity.identity_log import IDENTITY_LOG, StoredIdentityLog, find_document_state
 from inkgrove.node.identity.names import find_author_names
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
@@ -47,6 +48,10 @@ class LogPage:
     """How many of its verified entries have no payload here."""
     entries: Sequence[StoredEntry]
     fork: ForkProof | None
+    identity_state: IdentityState | None
+    """Of a log 0: whether it is forked, and whether that ends the identity."""
+    documents: Mapping[Hash, DocumentState]
+    """The states of those of the entries that are identity documents."""
 
 
 def list_logs(node: Node, caller: Caller) -> list[AuthorLogs]:
@@ -79,7 +84,11 @@ def show_log(node: Node, caller: Caller, author: PublicKey, log_id: int, first: 
         entries = read_entries(connection, author, log_id, first, first + count - 1)
         fork = find_fork_proof(connection, author, log_id)
         name = find_author_names(connection, [author]).get(author)
-        return LogPage(state, name, count_absent(connection, state.id), entries, fork)
+        is_identity = log_id == IDENTITY_LOG
+        states = {item.hash: find_document_state(connection, item.hash) for item in entries} if is_identity else {}
+        documents = {name: found for name, found in states.items() if found is not None}
+        forked = fork_state(StoredIdentityLog(connection, author)) if is_identity else None
+        return LogPage(state, name, count_absent(connection, state.id), entries, fork, forked, documents)
 
     return node.database.read(work)
 

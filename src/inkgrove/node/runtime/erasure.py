@@ -4,12 +4,12 @@ The journal of the home comes first, then the node's tables and blobs, then the 
 next run ends it: what is in the journal is erased again when the node starts.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from inkgrove.core import Hash
-from inkgrove.node.runtime.erasure_journal import CHUNK, ErasureJournal, erase_content
+from inkgrove.node.runtime.erasure_journal import CHUNK, ErasureJournal, erase_content, remove_erased_blobs
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection, hold_merge_lock
 from inkgrove.store.locks import try_file_lock
@@ -21,6 +21,7 @@ from inkgrove.store.rot import (
     forget_undue,
     has_erased_since,
     list_due,
+    list_erased_messages,
     list_erased_since,
     note_erasures,
     read_applied,
@@ -89,23 +90,31 @@ def erase_due(
             report.instances += len(some)
             on_progress("erasing", report.instances, max(due, report.instances))
         report.waiting -= report.instances
-        _clear_views(node, node.database.read(lambda c: list_erased_since(c, node.clock() - _AGAIN)), ())
+        remove_erased_blobs(node.database, node.blobs)
+        again = node.database.read(lambda connection: list_erased_since(connection, node.clock() - _AGAIN))
+        for start in range(0, len(again), CHUNK):
+            _clear_views(node, again[start : start + CHUNK])
         if compact:
             report.is_compacted = _compact(node, on_progress)
         return report
 
 
-def erase_at_once(node: Node, instance: Hash) -> bool:
-    """Erase one instance that was deleted, whatever is left of its grace; its owner has asked for that.
+def erase_at_once(node: Node, *instances: Hash) -> bool:
+    """Erase instances that were deleted, whatever is left of their grace; their owner has asked for that.
 
-    False if another process is erasing just now: it is then due, and goes with what that process finds next.
+    False if another process is erasing just now: they are then due, and go with what that process finds next.
     """
-    node.database.write(lambda connection: ask_for_erasure(connection, instance), durable=True)
+
+    def ask(connection: Connection) -> None:
+        for instance in instances:
+            ask_for_erasure(connection, instance)
+
+    node.database.write(ask, durable=True)
     lock = try_file_lock(node.home / _LOCK)
     if lock is None:
         return False
     with lock:
-        _erase(node, [instance])
+        _erase(node, instances)
     return True
 
 
@@ -117,17 +126,18 @@ def _erase(node: Node, instances: Collection[Hash]) -> int:
     journal = ErasureJournal(node.home)
     journal.append(instances)
     erased = erase_content(node.database, node.blobs, instances, node.clock())
-    _clear_views(node, instances, erased.messages)
+    _clear_views(node, instances)
     node.database.write(lambda connection: _record(connection, journal.size, None))
     return erased.payloads
 
 
-def _clear_views(node: Node, instances: Collection[Hash], messages: Iterable[tuple[int, int]]) -> None:
+def _clear_views(node: Node, instances: Collection[Hash]) -> None:
     if not instances:
         return
+    messages = node.database.read(lambda connection: list_erased_messages(connection, instances))
     database = node.views.database
     with hold_merge_lock(database):
-        database.write(lambda connection: erase_from_views(connection, instances, list(messages)))
+        database.write(lambda connection: erase_from_views(connection, instances, messages))
 
 
 def _record(connection: Connection, applied: int | None, compacted: int | None) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from inkgrove.core import Hash, is_hash
 from inkgrove.store.db import Connection, Database
 from inkgrove.store.files import BlobFiles, make_directory, sync_directory
-from inkgrove.store.rot import ErasedContent, erase_instances, read_applied, remove_blobs, write_applied
+from inkgrove.store.rot import ErasedContent, erase_instances, read_applied, remove_marked_blobs, write_applied
 
 ERASED: Final = "erased.txt"
 CHUNK: Final = 200
@@ -72,10 +72,14 @@ def _parse(line: bytes) -> Hash | None:
 def erase_content(database: Database, files: BlobFiles, instances: Collection[Hash], now: int) -> ErasedContent:
     """Erase instances in the node's tables, and the blobs that nothing else names."""
     erased = database.write(lambda connection: erase_instances(connection, instances, now), durable=True)
-    if erased.blobs:
-        # In a transaction of its own: a file cannot be rolled back.
-        database.write(lambda connection: remove_blobs(connection, files, erased.blobs, now))
+    remove_erased_blobs(database, files)
     return erased
+
+
+def remove_erased_blobs(database: Database, files: BlobFiles) -> None:
+    """Remove the blobs that erased instances named and nothing else does, also what a run that died has left."""
+    while database.write(lambda connection: remove_marked_blobs(connection, files, CHUNK)) == CHUNK:
+        pass
 
 
 def apply_journal(database: Database, home: Path, now: int, *, from_start: bool = False) -> int:

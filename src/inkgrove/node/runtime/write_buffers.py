@@ -145,24 +145,58 @@ _AT_ONCE: Final = 1_000
 """How many are written in a transaction: others can write in between."""
 
 
-class ReadCounter:
-    """The reads that are not written yet."""
+class _PeriodicWriter:
+    """A thread that calls `flush` every few seconds, from the first call of `_wake` until `close`."""
+
+    name: str
+    """Of the thread, and in the log where a write fails: what was to be written is lost then, which does no harm."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._counts: Counter[tuple[Hash, PublicKey]] = Counter()
         self._lock = Lock()
         self._closing = Event()
         self._writer: Thread | None = None
+
+    def flush(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Write the rest and stop."""
+        self._closing.set()
+        if self._writer is not None:
+            self._writer.join()
+        self.flush()
+
+    def _wake(self) -> None:
+        """Start the thread unless it runs; the caller has the lock."""
+        if self._writer is None and not self._closing.is_set():
+            self._writer = Thread(target=self._write_now_and_then, name=self.name, daemon=True)
+            self._writer.start()
+
+    def _write_now_and_then(self) -> None:
+        while not self._closing.wait(_COUNT_SECONDS):
+            try:
+                self.flush()
+            except StoreError as error:
+                _log.warning("%s could not be written: %s", self.name, error.message)
+
+
+class ReadCounter(_PeriodicWriter):
+    """The reads that are not written yet."""
+
+    name = "reads"
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._counts: Counter[tuple[Hash, PublicKey]] = Counter()
 
     def add(self, read: Iterable[tuple[Hash, PublicKey]]) -> None:
         """Count reads of instances, given with their authors."""
         with self._lock:
             if len(self._counts) < _MOST:
                 self._counts.update(read)
-            if self._writer is None and self._counts and not self._closing.is_set():
-                self._writer = Thread(target=self._write_now_and_then, name="reads", daemon=True)
-                self._writer.start()
+            if self._counts:
+                self._wake()
 
     def flush(self) -> None:
         """Write what has been counted so far; what is our own is not counted."""
@@ -173,44 +207,27 @@ class ReadCounter:
             some = dict(found[start : start + _AT_ONCE])
             self._database.write(partial(_write, counts=some))
 
-    def close(self) -> None:
-        """Write the rest and stop."""
-        self._closing.set()
-        if self._writer is not None:
-            self._writer.join()
-        self.flush()
-
-    def _write_now_and_then(self) -> None:
-        while not self._closing.wait(_COUNT_SECONDS):
-            try:
-                self.flush()
-            except StoreError as error:  # these reads are lost, which does no harm
-                _log.warning("reads could not be counted: %s", error.message)
-
 
 def _write(connection: Connection, counts: Mapping[tuple[Hash, PublicKey], int]) -> None:
     own = keep_hosted_authors(connection, {author for _, author in counts})
     add_reads(connection, {instance: count for (instance, author), count in counts.items() if author not in own})
 
 
-class SessionUses:
+class SessionUses(_PeriodicWriter):
     """When sign-ins were last used, as far as it is not written yet."""
 
+    name = "uses of sign-ins"
+
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._uses: dict[bytes, int] = {}
-        self._lock = Lock()
-        self._closing = Event()
-        self._writer: Thread | None = None
 
     def add(self, token: bytes, now: int) -> None:
         """Note that a sign-in is used, by the hash of its token."""
         with self._lock:
             if len(self._uses) < _KEPT:
                 self._uses[token] = now
-            if self._writer is None and not self._closing.is_set():
-                self._writer = Thread(target=self._write_now_and_then, name="session-uses", daemon=True)
-                self._writer.start()
+            self._wake()
 
     def flush(self) -> None:
         """Write what has been noted so far."""
@@ -218,17 +235,3 @@ class SessionUses:
             uses, self._uses = self._uses, {}
         if uses:
             self._database.write(partial(record_session_uses, uses=uses))
-
-    def close(self) -> None:
-        """Write the rest and stop."""
-        self._closing.set()
-        if self._writer is not None:
-            self._writer.join()
-        self.flush()
-
-    def _write_now_and_then(self) -> None:
-        while not self._closing.wait(_COUNT_SECONDS):
-            try:
-                self.flush()
-            except StoreError as error:  # these uses are lost, and noted again at the next request
-                _log.warning("when sign-ins were used could not be written: %s", error.message)

@@ -297,9 +297,8 @@ class _Worker:
             self.buffers["messages"] += [(log, item.seq_num, bytes(item.hash)) for item in own]
         self.counts["groups"] += len(create_seqs)
         self.buffers["groups"] += [(log, create_seq) for create_seq in create_seqs]
-        if state.standing.last_counted is not None:
-            last = MAX_STORED_INTEGER if state.invalid_from is None else state.invalid_from - 1
-            self.buffers["ends"].append((log, state.standing.last_counted, last))
+        for after, last in state.standing.ranges_behind_end:
+            self.buffers["ends"].append((log, after, MAX_STORED_INTEGER if last is None else last))
         self._flush(_CHUNK)
 
     def _context(self, log: int) -> LogContext:

@@ -6,10 +6,25 @@ docs/protocol.md section 7.9. A row outlives its identity: it holds the certific
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from inkgrove.core import Hash, IdentityId, PublicKey
 from inkgrove.store.db.connection import Compiled
+from inkgrove.store.db.erasure_tables import erasures
 from inkgrove.store.db.log_tables import entries, logs
 from inkgrove.store.db.node_tables import (
     accepted_senders,
@@ -35,7 +50,7 @@ from inkgrove.store.db.node_tables import (
     tokens,
     visibility_changes,
 )
-from inkgrove.store.federation.outbox import LOCAL_DELIVERY
+from inkgrove.store.federation.outbox import LOCAL_DELIVERY, OF_ERASED
 
 ClosingState = Literal["deleting", "delivering", "parting", "closed"]
 """Deletes are signed; others answer; relations end; all is over."""
@@ -107,6 +122,16 @@ def list_open_closings(connection: Connection) -> list[IdentityId]:
     return [IdentityId(identity) for (identity,) in _open.rows(connection)]
 
 
+def is_closing(connection: Connection, identity: IdentityId) -> bool:
+    """Whether the account of an identity is being closed."""
+    return _is_closing.first(connection, identity=identity) is not None
+
+
+_is_closing: Final = Compiled(
+    lambda _: select(closings.c.identity).where(
+        closings.c.identity == bindparam("identity"), closings.c.state != "closed"
+    )
+)
 _open: Final = Compiled(
     lambda _: select(closings.c.identity).where(closings.c.state != "closed").order_by(closings.c.begun)
 )
@@ -174,6 +199,35 @@ def stop_new_deliveries(connection: Connection, identity: IdentityId, now: int) 
     connection.execute(delete(backlogs).where(or_(backlogs.c.followee == identity, backlogs.c.follower == identity)))
 
 
+def ask_for_erased(connection: Connection, identity: IdentityId, now: int) -> None:
+    """Send the deletes of an identity once more to whose nodes have them and have not said that all is erased."""
+    is_silent = or_(deliveries.c.code.is_(None), deliveries.c.code != OF_ERASED)
+    is_told = and_(
+        deliveries.c.via == identity, deliveries.c.wanted < LOCAL_DELIVERY, deliveries.c.state == "delivered"
+    )
+    own = select(entries.c.hash).join_from(entries, logs).where(logs.c.author.in_(_keys_of(identity)))
+    values = {"state": "waiting", "delivered": 0, "queued": now}
+    connection.execute(update(deliveries).where(is_told, is_silent, deliveries.c.instance.in_(own)).values(values))
+
+
+def ask_for_erasures(connection: Connection, identity: IdentityId) -> None:
+    """Let the grace of everything that an identity has deleted be over."""
+    own = select(logs.c.id).where(logs.c.author.in_(_keys_of(identity)))
+    waits = and_(erasures.c.erased.is_(None), erasures.c.log.in_(own))
+    connection.execute(update(erasures).where(waits).values(since=0))
+
+
+def count_erasures(connection: Connection, identity: IdentityId) -> int:
+    """How many instances of an identity were erased here."""
+    own = select(logs.c.id).where(logs.c.author.in_(_keys_of(identity)))
+    query = select(func.count()).select_from(erasures).where(erasures.c.erased.is_not(None), erasures.c.log.in_(own))
+    return connection.scalar(query) or 0
+
+
+def _keys_of(identity: IdentityId) -> Any:
+    return select(identity_keys.c.author).where(identity_keys.c.identity == identity)
+
+
 def count_unanswered(connection: Connection, identity: IdentityId) -> int:
     """How many deliveries of an identity wait for an answer."""
     waiting = and_(deliveries.c.via == identity, deliveries.c.state == "waiting")
@@ -192,7 +246,10 @@ def has_untold(connection: Connection, identity: IdentityId) -> bool:
 
 
 class RecipientAnswers(NamedTuple):
-    """How many instances of an identity a recipient elsewhere was sent, by what came of their deletes."""
+    """How many instances of an identity a recipient elsewhere was sent, by what came of their deletes.
+
+    `erased`: delivered, and the recipient's node says that the content is gone.
+    """
 
     recipient: IdentityId
     states: dict[str, int]
@@ -201,18 +258,20 @@ class RecipientAnswers(NamedTuple):
 def read_answers(connection: Connection, identity: IdentityId) -> list[RecipientAnswers]:
     """Read what recipients on other nodes answered to the deletes of an identity's own instances."""
     keys = select(identity_keys.c.author).where(identity_keys.c.identity == identity)
+    is_erased = and_(deliveries.c.state == "delivered", deliveries.c.code == OF_ERASED)
+    state = case((is_erased, "erased"), else_=deliveries.c.state).label("answer")
     query = (
-        select(deliveries.c.recipient, deliveries.c.state, func.count())
+        select(deliveries.c.recipient, state, func.count())
         .select_from(deliveries)
         .join(entries, entries.c.hash == deliveries.c.instance)
         .join(logs, logs.c.id == entries.c.log)
         .where(deliveries.c.via == identity, deliveries.c.wanted < LOCAL_DELIVERY, logs.c.author.in_(keys))
-        .group_by(deliveries.c.recipient, deliveries.c.state)
-        .order_by(deliveries.c.recipient, deliveries.c.state)
+        .group_by(deliveries.c.recipient, text("answer"))
+        .order_by(deliveries.c.recipient)
     )
     found: dict[bytes, dict[str, int]] = {}
-    for recipient, state, number in connection.execute(query):
-        found.setdefault(bytes(recipient), {})[state] = number
+    for recipient, answer, number in connection.execute(query):
+        found.setdefault(bytes(recipient), {})[answer] = number
     return [RecipientAnswers(IdentityId(recipient), states) for recipient, states in found.items()]
 
 

@@ -14,6 +14,8 @@ from inkgrove.store.node.departures import LEAVING
 
 DeliveryStatus = Literal["waiting", "delivered", "held", "refused", "given-up"]
 _AT_ONCE: Final = 500
+OF_ERASED: Final = "instance.erased"
+"""The code of a delivery of a delete whose receiver says that the content is gone."""
 LOCAL_DELIVERY: Final = MAX_STORED_INTEGER
 """The `wanted` of a recipient of this very node, to whom nothing is sent: they see whatever is newest."""
 

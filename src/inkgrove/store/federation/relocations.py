@@ -16,7 +16,6 @@ from sqlalchemy import (
     delete,
     exists,
     func,
-    insert,
     literal,
     or_,
     select,
@@ -25,7 +24,7 @@ from sqlalchemy import (
 )
 
 from inkgrove.core import Hash, IdentityId
-from inkgrove.store.db.connection import Compiled, CompiledList, in_lists, insert_new
+from inkgrove.store.db.connection import Compiled, CompiledList, RetryTransaction, in_lists, insert_new
 from inkgrove.store.db.log_tables import entries, logs
 from inkgrove.store.db.node_tables import (
     accepted_senders,
@@ -90,7 +89,9 @@ def queue_relocation(connection: Connection, identity: IdentityId, *, is_new_nod
     changed = connection.execute(update(relocations).where(relocations.c.identity == identity).values(values))
     if not changed.rowcount:
         row = {"identity": identity, "is_new_node": is_new_node, "version": 1}
-        connection.execute(insert_new(connection, relocations), row)
+        begun = connection.execute(insert_new(connection, relocations).returning(relocations.c.identity), row)
+        if begun.first() is None:
+            raise RetryTransaction  # another process has queued it meanwhile
 
 
 def is_mentioned(connection: Connection, identity: IdentityId) -> bool:
@@ -260,7 +261,7 @@ def queue_document_notices(connection: Connection, identity: IdentityId, now: in
     connection.execute(delete(document_notices).where(document_notices.c.identity == identity))
     if targets:
         rows = [{"identity": identity, "target": target, "queued": now} for target in targets]
-        connection.execute(insert(document_notices), rows)
+        connection.execute(insert_new(connection, document_notices), rows)
     return len(targets)
 
 

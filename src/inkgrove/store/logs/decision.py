@@ -82,6 +82,19 @@ class LogValidity:
             return AfterEndOfLog(f"entry {self.ended_at} ended the log", seq_num=seq_num)
         return None
 
+    @property
+    def ranges_behind_end(self) -> list[tuple[int, int | None]]:
+        """Where entries are no messages: ranges of sequence numbers, each as what it begins after and its last, if any.
+
+        Behind the end of a revoked key nothing is; behind the end of a log nothing is before its invalid part.
+        """
+        ranges: list[tuple[int, int | None]] = []
+        if self.revoked_after is not None:
+            ranges.append((self.revoked_after, None))
+        if self.ended_at is not None:
+            ranges.append((self.ended_at, None if self.invalid_from is None else self.invalid_from - 1))
+        return ranges
+
     def is_behind_end(self, seq_num: int) -> bool:
         """Whether an entry with this sequence number is no message: after the end of its log or key."""
         return isinstance(self.refusal(seq_num), AfterEndOfLog | KeyRevoked)

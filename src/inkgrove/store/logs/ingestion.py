@@ -149,7 +149,7 @@ def _load_branch(connection: Connection, log: LogIngestState, items: Sequence[Pr
         log.room = MAX_BRANCH_ENTRIES - log.aside
     elif forked_at is None:
         log.room = MAX_BRANCH_ENTRIES  # a fork may show in this very batch
-    elif items[-1].signed.entry.seq_num >= forked_at:
+    else:  # also if all items lie below: one of them may move the fork down to the next ones
         (held,) = _forked_part.first(connection, log=log.id, forked_at=forked_at, limit=MAX_BRANCH_ENTRIES)
         log.room = MAX_BRANCH_ENTRIES - held
 

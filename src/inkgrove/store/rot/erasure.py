@@ -44,23 +44,28 @@ from inkgrove.store.db.erasure_tables import erasure_journal, erasure_progress, 
 from inkgrove.store.db.log_tables import branch_entries, entries, logs
 from inkgrove.store.db.node_tables import (
     blob_references,
+    blobs,
     idempotency,
     identity_keys,
     request_box,
 )
 from inkgrove.store.db.rot_tables import copies, copy_reads, rot_victims, summaries
+from inkgrove.store.files import BlobFiles
 from inkgrove.store.logs.blob_references import blobs_in
 from inkgrove.store.logs.entries import drop_payloads
 from inkgrove.store.logs.followers import PAGE_SIZE, follow
 from inkgrove.store.logs.other_logs import EndsInStore, read_ends, references_at, references_of_keys
 from inkgrove.store.logs.positions import Ingest, IngestKind, read_ingests
 from inkgrove.store.rot.copies import EXPIRES_KEY, read_expiry
+from inkgrove.store.views.blob_index import forget_unused
 from inkgrove.store.views.tables import ROW_COLUMNS
 
 FEW_COPIES: Final = 20
 """A summary of fewer copies shows too much of each: it goes with the first of them that is erased."""
 _TELLING: Final = (IngestKind.ENTRY, IngestKind.PAYLOAD)
 _ONLY: Final = 1
+_ERASED: Final = 0
+"""The time since which a blob is unused that an erased instance named, until it is removed."""
 
 
 class InstanceEnd(NamedTuple):
@@ -230,16 +235,13 @@ class ErasedContent:
 
     instances: int
     payloads: int
-    messages: Sequence[tuple[int, int]]
-    """The messages whose payloads went, by log and sequence number: their outcomes may quote them."""
-    blobs: Sequence[Hash]
-    """The blobs that they named, for `remove_blobs`."""
 
 
 def erase_instances(connection: Connection, instances: Collection[Hash], now: int, since: int = 0) -> ErasedContent:
     """Take the content of instances out of the node's tables; of those that are not held, note that they were erased.
 
-    What proves a lie about a size stays. `since` is the beginning of the grace of those that were not noted before.
+    What proves a lie about a size stays. The blobs that they named are marked, for `remove_marked_blobs`: whoever dies
+    before that does not forget them. `since` is the beginning of the grace of those that were not noted before.
     """
     places = _lock(connection, instances)
     messages = _content_of(connection, places.values())
@@ -247,6 +249,8 @@ def erase_instances(connection: Connection, instances: Collection[Hash], now: in
     named = {content for _, _, _, payload in messages for content in _blobs_in_payload(payload)}
     payloads = drop_payloads(connection, [Hash(name) for name, _, _, _ in messages])
     payloads += _drop_beside(connection, places.values())
+    for some in in_lists(sorted(named)):
+        connection.execute(update(blobs).where(blobs.c.hash.in_(some)).values(unused_since=_ERASED))
     known = [
         {"instance": instance, "log": log, "create_seq": create_seq, "since": since, "erased": now}
         for instance in sorted(instances)
@@ -258,7 +262,36 @@ def erase_instances(connection: Connection, instances: Collection[Hash], now: in
         is_new = (erasures.c.instance.in_(some), erasures.c.erased.is_(None))
         connection.execute(update(erasures).where(*is_new).values(erased=now))
         _forget(connection, some, now)
-    return ErasedContent(len(instances), payloads, [(log, seq_num) for _, log, seq_num, _ in messages], sorted(named))
+    return ErasedContent(len(instances), payloads)
+
+
+def remove_marked_blobs(connection: Connection, files: BlobFiles, limit: int) -> int:
+    """Remove blobs that erased instances named and nothing else refers to; how many marks were looked at.
+
+    In a transaction after that of `erase_instances`: a file cannot be rolled back.
+    """
+    query = select(blobs.c.hash).where(blobs.c.unused_since == _ERASED).order_by(blobs.c.hash).limit(limit)
+    marked = [Hash(content) for content in connection.scalars(query)]
+    for content in marked:
+        if forget_unused(connection, content, _ERASED + 1):
+            files.remove(content)
+        else:
+            connection.execute(update(blobs).where(blobs.c.hash == content).values(unused_since=null()))
+    return len(marked)
+
+
+def list_erased_messages(connection: Connection, instances: Collection[Hash]) -> list[tuple[int, int]]:
+    """List the messages of erased instances, all but deletes, by log and sequence number: outcomes may quote them."""
+    places = {
+        (row.log, row.create_seq)
+        for some in in_lists(instances)
+        for row in connection.execute(
+            select(erasures.c.log, erasures.c.create_seq).where(
+                erasures.c.instance.in_(some), erasures.c.log.is_not(None)
+            )
+        )
+    }
+    return [(log, seq_num) for _, log, seq_num, _ in _content_of(connection, places)]
 
 
 def _lock(connection: Connection, instances: Collection[Hash]) -> dict[Hash, tuple[int, int]]:

@@ -326,16 +326,14 @@ def remove_messages(connection: Connection, staged: OpenStage, outcomes: Table, 
         message = tuple_(outcomes.c.log, outcomes.c.seq_num, outcomes.c.hash)
         connection.execute(delete(outcomes).where(message.in_(ruled)))
     if "ends" in staged.contents:
-        # Entries behind a log's end are held and are no messages, up to its invalid part: nothing else would take their
+        # Entries behind the end of a log or of its key are held and are no messages: nothing else would take their
         # outcomes away.
         ends = staged.table("ends")
-        end, last = (select(ends.c[name]).where(ends.c.log == outcomes.c.log) for name in ("ended_at", "last"))
-        behind = (
-            outcomes.c.log.in_(select(ends.c.log).where(ends.c.log.in_(logs))),
-            outcomes.c.seq_num > end.scalar_subquery(),
-            outcomes.c.seq_num <= last.scalar_subquery(),
+        is_behind = exists().where(
+            ends.c.log == outcomes.c.log, outcomes.c.seq_num > ends.c.ended_at, outcomes.c.seq_num <= ends.c.last
         )
-        connection.execute(delete(outcomes).where(*behind))
+        is_of_view = outcomes.c.log.in_(select(ends.c.log).where(ends.c.log.in_(logs)))
+        connection.execute(delete(outcomes).where(is_of_view, is_behind))
 
 
 def _find_touched_views(connection: Connection, staged: OpenStage) -> list[int]:
