@@ -320,7 +320,9 @@ def give_arrival_up(node: NodeDependency, arrival: ArrivalDependency) -> Respons
         "requestBody": {
             "required": True,
             "description": "The next bytes of the file, at most `node.max_body_bytes` of them.",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary", "examples": ["(bytes)"]}}
+            },
         }
     },
 )
