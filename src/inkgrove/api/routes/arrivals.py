@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi import Path as PathParameter
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.http.auth import (
@@ -22,7 +22,7 @@ from inkgrove.api.http.auth import (
 )
 from inkgrove.api.http.limits import PASSWORDS
 from inkgrove.api.http.problems import responses
-from inkgrove.api.routes.federation import BINARY, federation_of
+from inkgrove.api.routes.federation import federation_of
 from inkgrove.api.routes.identities import (
     NAME_CODES,
     HostedIdentityDocument,
@@ -173,7 +173,8 @@ class NewArrivalDocument(ArrivalDocument):
 class CommitBody(StrictModel):
     """The document with which the identity lives here: the next entry of log 0, signed by the first key."""
 
-    signed: Annotated[SignedEntryBody, Field(examples=[{"entry": "AIqI4910", "payload": "pGRraW5k"}])]
+    model_config = ConfigDict(json_schema_extra={"examples": [{"signed": {"entry": "AAEC", "payload": "oA=="}}]})
+    signed: SignedEntryBody
 
 
 def render_arrival(node: Node, progress: ArrivalProgress) -> dict[str, Any]:
@@ -320,7 +321,9 @@ def give_arrival_up(node: NodeDependency, arrival: ArrivalDependency) -> Respons
         "requestBody": {
             "required": True,
             "description": "The next bytes of the file, at most `node.max_body_bytes` of them.",
-            "content": {"application/octet-stream": BINARY},
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary", "examples": ["(bytes)"]}}
+            },
         }
     },
 )
