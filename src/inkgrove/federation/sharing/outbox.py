@@ -448,7 +448,7 @@ class Outbox:
                     self._forget_moved([known.id])
                     break
                 except FederationError as error:
-                    if leaving := find_leaving(error):
+                    if leaving := find_leaving(error, [known]):
                         await self._rest(leaving, error)
                         break
                     if not is_final_refusal(error):
@@ -505,7 +505,8 @@ class Outbox:
                 return True  # with those who have not
             receipts = read_receipts(answer)
         except FederationError as error:
-            if leaving := find_leaving(error):
+            asked = [known for known in recipients if self._located.get(known.id) is known]
+            if leaving := find_leaving(error, asked):  # each at most once, whatever the node answers
                 await self._rest(leaving, error)
                 return True  # with those who are not
             await self._note_failure(target, recipients, error)
