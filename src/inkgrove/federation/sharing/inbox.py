@@ -15,7 +15,9 @@ from inkgrove.core.errors import (
     Forked,
     InkgroveError,
     InvalidSince,
+    KeyRevoked,
     LacksCreate,
+    OtherBranch,
     ParcelError,
     PayloadError,
     PayloadSizeMismatch,
@@ -105,6 +107,8 @@ class DeliveryReceipt:
     code: str | None = None
     unlisted_key: PublicKey | None = None
     """The author, if it was refused only because this key is not known to be the sender's."""
+    doubted_key: PublicKey | None = None
+    """The author, a key of the sender's, if a newer document of theirs may let another branch of the log count."""
 
 
 class ParcelRefused(Exception):
@@ -389,6 +393,8 @@ def refusals_of(
 _SECOND: Final = 1_000_000
 _KEY_SECONDS: Final = 3600
 """How long it is remembered that a sender was looked up for a key which is not theirs."""
+_ENDS_SECONDS: Final = 60
+"""How long a sender is not looked up again for a branch of their log that does not count."""
 _LOOK_AGAIN_SECONDS: Final = 10
 """How long a sender is not looked up for another such key."""
 _ENTRY_COST: Final = 1024
@@ -419,6 +425,8 @@ def receive_request(
     for receipt in receipts:
         if receipt.unlisted_key is not None:
             _renew_sender(node, sender, receipt.unlisted_key)
+        if receipt.doubted_key is not None:
+            _renew_sender(node, sender, receipt.doubted_key, is_theirs=True)
     return encode_receipts(
         [
             {
@@ -433,19 +441,19 @@ def receive_request(
     )
 
 
-def _renew_sender(node: Node, sender: RemoteIdentity, author: PublicKey) -> None:
-    """Have the sender looked up anew and raise an error that makes them send again, once for each unknown key.
+def _renew_sender(node: Node, sender: RemoteIdentity, author: PublicKey, *, is_theirs: bool = False) -> None:
+    """Have the sender looked up anew and raise an error that makes them send again, once for each key and a while.
 
-    The key may be a new one of theirs. What was accepted of the delivery is recognised then. A sender who makes up
-    keys is not looked up more often for it.
+    The key may be a new one of theirs; if it is known to be theirs, they may have pinned another branch of its log.
+    What was accepted of the delivery is recognised then. A sender who makes up keys is not looked up more often for it.
     """
     now = node.clock()
 
     def work(connection: Connection) -> bool:
-        if identities_of(connection, [author]):
+        if not is_theirs and identities_of(connection, [author]):
             return False
-        key = f"key {author.hex()}"
-        if not use_nonce(connection, sender.fqdn, key, now=now, expires=now + _KEY_SECONDS * _SECOND):
+        key, seconds = (f"ends {author.hex()}", _ENDS_SECONDS) if is_theirs else (f"key {author.hex()}", _KEY_SECONDS)
+        if not use_nonce(connection, sender.fqdn, key, now=now, expires=now + seconds * _SECOND):
             return False  # they have been looked up since
         wait = _LOOK_AGAIN_SECONDS
         if not use_nonce(connection, sender.fqdn, "keys", now=now, expires=now + wait * _SECOND):
@@ -460,7 +468,7 @@ def _renew_sender(node: Node, sender: RemoteIdentity, author: PublicKey) -> None
     if node.database.write(work):
         raise FederationError(
             "federation.sender-unreachable",
-            "the author's key is not known to be the sender's: send it again",
+            "which of the author's entries are the sender's is looked up anew: send it again",
             retry_after=1,
         )
 
@@ -526,10 +534,18 @@ def receive_parcel(
         error = refusal
     if isinstance(error, Forked | InvalidSince | PayloadSizeMismatch):
         _keep_evidence(node, via, parcel)
+    doubted = _find_doubted(node, via, parcel) if isinstance(error, Forked | OtherBranch | KeyRevoked) else None
     return [
-        DeliveryReceipt(parcel.instance, to, DeliveryDecision.REFUSED, error.code)
+        DeliveryReceipt(parcel.instance, to, DeliveryDecision.REFUSED, error.code, doubted_key=doubted)
         for to in parcel.recipients or (NOBODY,)
     ]
+
+
+def _find_doubted(node: Node, via: IdentityId | None, parcel: Parcel) -> PublicKey | None:
+    """The author of a parcel whose branch does not count, if it is a key of the sender's: they know best."""
+    author = decode_entry(parcel.entries[0][0]).author
+    owner = node.database.read(lambda connection: find_owner(connection, author))
+    return author if owner == via else None
 
 
 def _keep_evidence(node: Node, via: IdentityId | None, parcel: Parcel) -> None:
