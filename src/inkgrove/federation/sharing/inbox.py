@@ -25,6 +25,7 @@ from inkgrove.core.errors import (
 )
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.peers.signed_requests import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
+from inkgrove.federation.sharing.key_proofs import take_key_proofs
 from inkgrove.messages import (
     Access,
     Create,
@@ -61,6 +62,7 @@ from inkgrove.store.federation import (
     add_request,
     find_request,
     has_ended,
+    list_early_enders,
     lock_box,
     note_end,
     put_remote_identity,
@@ -135,7 +137,7 @@ def receive_opened(
     if held is None:
         first = opened.messages[0].seq_num
         lock_name(connection, parcel.instance)  # a delete that comes now finds it here, or is found here
-        if has_ended(connection, opened.author, opened.log_id, parcel.instance, first):
+        if _has_ended(connection, opened, first):
             raise ParcelRefused(
                 ParcelError("parcel.ended-before", "the end of the instance was told before its create came")
             )
@@ -198,6 +200,14 @@ def receive_opened(
     return receipts
 
 
+def _has_ended(connection: Connection, opened: OpenedParcel, first: int) -> bool:
+    """Whether the end of an instance was told before it came: in its own log, or by another key of its owner."""
+    instance, owner = opened.parcel.instance, find_owner(connection, opened.author)
+    return has_ended(connection, opened.author, opened.log_id, instance, first) or any(
+        find_owner(connection, key) == owner for key in list_early_enders(connection, instance)
+    )
+
+
 def _refuse_end(
     connection: Connection, via: IdentityId | None, opened: OpenedParcel, held: HeldInstance
 ) -> list[DeliveryReceipt]:
@@ -212,7 +222,7 @@ def _refuse_end(
     owner = find_owner(connection, held.author)
     if find_owner(connection, opened.author) == owner:
         return []
-    refusal = DeliveryError("federation.foreign-end", "a key ended it that is not known to be its owner's")
+    refusal = DeliveryError(_FOREIGN_END, "a key ended it that is not known to be its owner's")
     unlisted_key = opened.author if via == owner else None
     return [
         DeliveryReceipt(opened.parcel.instance, to, DeliveryDecision.REFUSED, refusal.code, unlisted_key)
@@ -399,6 +409,7 @@ _LOOK_AGAIN_SECONDS: Final = 10
 """How long a sender is not looked up for another such key."""
 _ENTRY_COST: Final = 1024
 """What an entry counts in the sender's quota beside its bytes: to verify it takes longer than to receive it."""
+_FOREIGN_END: Final = "federation.foreign-end"
 _EARLY_END_SECONDS: Final = MAX_LIFETIME_SECONDS + 2 * MAX_SKEW_SECONDS
 """No request that was signed before the delete came is valid for longer."""
 
@@ -416,8 +427,10 @@ def receive_request(
         raise FederationError(
             "federation.sender-unproved", "the delivery is in the name of another identity than the one that signs it"
         )
-    charge(_ENTRY_COST * sum(len(parcel.entries) for parcel in delivery.parcels))
+    charge(_ENTRY_COST * (sum(len(parcel.entries) for parcel in delivery.parcels) + len(delivery.proofs)))
     receipts = receive_delivery(node, delivery)
+    if _learn_keys(node, delivery, receipts):
+        receipts = receive_delivery(node, delivery)  # what was accepted is recognised
     taken = {receipt.instance for receipt in receipts if receipt.decision is DeliveryDecision.ACCEPTED}
     if delivery.erases:
         erase_ended(node, sender.id, taken)
@@ -439,6 +452,22 @@ def receive_request(
             for receipt in receipts
         ]
     )
+
+
+def _learn_keys(node: Node, delivery: Delivery, receipts: Sequence[DeliveryReceipt]) -> bool:
+    """Take what the delivery brings to prove that keys which end instances are their owners'; whether it did."""
+    foreign = {receipt.instance for receipt in receipts if receipt.code == _FOREIGN_END} if delivery.proofs else set()
+
+    def work(connection: Connection) -> bool:
+        is_any = False
+        for parcel in delivery.parcels:
+            create = find_entry(connection, parcel.instance) if parcel.instance in foreign else None
+            if create is not None:
+                keys = {create.entry.author, decode_entry(parcel.entries[0][0]).author}
+                is_any |= take_key_proofs(connection, delivery.proofs, keys)
+        return is_any
+
+    return bool(foreign) and node.database.write(work)
 
 
 def _renew_sender(node: Node, sender: RemoteIdentity, author: PublicKey, *, is_theirs: bool = False) -> None:
