@@ -3,6 +3,7 @@
 All nodes are processes of their own: a has Jane's old home and dies, b and c have her friends, d is where she goes.
 """
 
+import asyncio
 import json
 import signal
 import time
@@ -19,6 +20,7 @@ from examples.demo.ports import free_port
 from inkgrove.client import (
     Arrival,
     ArrivalFailed,
+    AsyncClient,
     Client,
     Conflict,
     Identity,
@@ -32,6 +34,7 @@ from inkgrove.core import IdentityId, SecretKey, parse_hash, parse_words, render
 from inkgrove.core.errors import InkgroveError, KeysError
 from inkgrove.node.publishing import find_held_instance
 from inkgrove.store.db import Connection, Database, parse_store_url
+from inkgrove.store.federation import read_backoffs
 from inkgrove.store.node import shares_of
 from tests.support.command import inkgrove
 from tests.support.federated import until
@@ -118,6 +121,10 @@ class World:
         """Whether a node knows that an instance has ended."""
         held = self.read(letter, lambda c: find_held_instance(c, parse_hash(instance)))
         return held is not None and held.is_deleted
+
+    def john_knows(self, name: str) -> bool:
+        """Whether John's node knows Jane by a name."""
+        return any(item.fqdn == name for item in self.john.relations())
 
     def was_sent(self, letter: str, instance: str, identity: str) -> bool:
         """Whether a node shows an instance to somebody as sent to them."""
@@ -245,18 +252,36 @@ def test_words_alone_and_two_friends(world: World) -> None:
 
 
 def test_hostile_host_is_ended_and_pinned(world: World) -> None:
+    """It has given her another name and a key of its own: what the words have not signed does not go along."""
+    world.jane.change_me(name="Mallory")
+    theirs = SecretKey.from_seed(bytes(31) + b"\x07")
+    world.jane.add_key(theirs, "phone", password=PASSWORD)
     file = world.file()
     old = world.jane.me().controller
-    came = world.bring(file=file, hostile=True)
+
+    async def bring() -> Identity:
+        async with AsyncClient(world.nodes["d"].url) as client:
+            return await client.bring_identity(NEW, NEW_PASSWORD, world.words, file=file, hostile=True, timeout=60)
+
+    came = asyncio.run(bring())
+    assert came.name == "Jane"
     jane = world.sign_in(NEW, NEW_PASSWORD)
     states = {key.key: key.state for key in jane.devices()}
     assert states[str(old)] == "ended"
+    assert states[theirs.public.hex()] == "ended"
     assert states[str(came.controller)] == "counts"
     assert world.holds("d", world.post)
     keys = world.http(jane).get("/me/keys").json()["keys"]
     ends = next(item["revoked"] for item in keys if item["key"] == old)
     assert ends
     assert all(len(end) == 3 for end in ends)
+    # The old host has not been told, and goes on signing in her name: it counts nowhere.
+    until(lambda: world.john_knows(NEW), "John's node has not heard where Jane lives")
+    http = world.http(world.jane)
+    forged = create(http, world.schema, fields={"subject": "Forged"}, access={"mode": "relations"})["instance"]
+
+    until(lambda: any("403" in item.error for item in world.read("a", read_backoffs).values()), "nobody refuses it")
+    assert not world.holds("b", forged)
 
 
 def test_words_that_are_wrong_change_nothing(world: World) -> None:

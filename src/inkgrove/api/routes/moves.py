@@ -108,7 +108,7 @@ class CancelMoveBody(StrictModel):
     password: Password
 
 
-class GrantDocument(BaseModel):
+class MoveGrantDocument(BaseModel):
     """What the new node takes you over with; it is shown once."""
 
     grant: Annotated[str, Field(examples=[_GRANT])]
@@ -138,7 +138,7 @@ _WITH_PASSWORD: Final = (*_OWN, "auth.bad-password", "auth.too-many-attempts", "
 @router.post(
     "/me/move",
     status_code=201,
-    response_model=GrantDocument,
+    response_model=MoveGrantDocument,
     responses=responses(
         *_WITH_PASSWORD,
         "identity.bad-name",
