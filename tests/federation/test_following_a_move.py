@@ -401,6 +401,23 @@ def test_answer_that_proves_a_move_turns_mail_relations_and_queue(world: World) 
         until(lambda: states(john, mail) == {jane.new: "held"})
 
 
+def test_deliveries_and_relations_follow_what_the_old_node_answers(world: World) -> None:
+    """Nobody tells John's node, and it does not ask for the name again: the old node's answers are all it hears."""
+    jane, joan = world.jane(), world.jane()
+    with world.john() as john:
+        for person in (jane, joan):
+            world.find("j", person.old)
+        there, also_there = jane.arrive(), joan.arrive()
+        for person in (jane, joan):
+            take_document(world.node("a"), person.proof())
+        mail = create(john, make_schema(john), recipients=[jane.old])["instance"]
+        until(lambda: mail in instances_in(there))
+        until(lambda: states(john, mail) == {jane.new: "held"})
+        assert john.put(f"/me/following/{joan.old}", json={}).json() == {"state": "requested"}
+        (wanted,) = until(lambda: also_there.get("/me/relations").json()["relations"])
+        assert (wanted["identity"], wanted["state"]) == (john.id.hex(), "requested")
+
+
 def test_node_that_says_again_who_has_moved_delays_its_queue(world: World) -> None:
     """Jane has moved, Joan has not; whatever the node is sent for Joan, it answers that Jane has moved."""
     jane, joan = world.jane(), world.jane()

@@ -303,7 +303,7 @@ def adopt_proved(
         _host(connection, hosted, None)
         append_unless_newest(connection, entry, signed)
         take_controller(connection, node, hosted.id, document, controller)
-        apply_identity_log(connection, author, is_ours=True)
+        apply_identity_log(connection, author, is_ours=True, now=node.clock())
 
     node.signing.write(work)
     return show_identity(node, hosted.id)
@@ -356,7 +356,7 @@ def adopt_given(
         _host(connection, hosted, None)
         append_signed(connection, signed)
         take_controller(connection, node, hosted.id, document, controller)
-        apply_identity_log(connection, author, is_ours=True)
+        apply_identity_log(connection, author, is_ours=True, now=node.clock())
 
     node.signing.write(work)
     return show_identity(node, hosted.id)
@@ -582,7 +582,7 @@ def _publish(
             check_document(connection, before.key, document, node.settings.endpoint)
             spend_document(node, connection, identity, document)
             append_document(connection, key, replace(document, under=under))
-        apply_identity_log(connection, key.public, is_ours=document != newest)
+        apply_identity_log(connection, key.public, is_ours=document != newest, now=node.clock())
         return _record(connection, before.key)
 
     return node.signing.write(work)
@@ -648,7 +648,7 @@ def replace_document(
         else:
             append_signed(connection, signed)
         take_controller(connection, node, identity, document, controller)
-        apply_identity_log(connection, entry.author, is_ours=True)
+        apply_identity_log(connection, entry.author, is_ours=True, now=node.clock())
         return _record(connection, before.key)
 
     return node.signing.write(work)

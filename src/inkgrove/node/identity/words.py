@@ -100,7 +100,7 @@ def confirm_words(node: Node, identity: IdentityId, words: str) -> IdentityRecor
         spend_document(node, connection, identity, document)
         append_document(connection, first, document)
         take_controller(connection, node, identity, document, controller)
-        apply_identity_log(connection, first.public, is_ours=True)
+        apply_identity_log(connection, first.public, is_ours=True, now=node.clock())
         forget_secret(connection, first.public)
 
     node.signing.write(work)
