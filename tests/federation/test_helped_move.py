@@ -184,6 +184,9 @@ def test_everything_moves_and_mail_that_was_sent_meanwhile_arrives(world: World)
     world.check_moved(jane)
     assert world.jane.move_state().state == "moved"
     assert jane.me().recovery == "words"
+    log = world.nodes["a"].log()
+    assert "/federation/moves/{grant}/commit" in log
+    assert grant.grant not in log
     for sender in (world.john, world.judy):
         after = world.mail(sender, "afterwards")
         until(lambda after=after: world.holds("b", after, world.id))  # type: ignore[misc]
@@ -208,6 +211,7 @@ def test_what_is_wrong_with_a_grant_is_told_and_the_identity_stays(world: World)
             "move.unknown-grant": {"grant": "ink_g_" + "00" * 32},
             "move.wrong-node": {"fqdn": "other.b.ink"},
             "federation.bad-url": {"lives_at": "https://127.0.0.1"},
+            "request.invalid": {"grant": "../documents?"},  # signed by the node, in whichever name
         }
         for code, facts in wrong.items():
             with pytest.raises(InkgroveError) as refused:

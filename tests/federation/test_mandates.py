@@ -156,9 +156,10 @@ def test_friend_that_lies_gives_nobody_a_sight(friends: Friends) -> None:
     """A node says that its people were sent what they never had, and that strangers follow: neither counts."""
     node, old = friends.them.nodes["b"].node, friends.them.nodes["a"].node
     relation = ToldRelation(friends.judy.id, friends.judy.fqdn, "followers", "accepted", 1)
-    stranger = identity_of(key(55).public)
+    stranger, other = identity_of(key(55).public), identity_of(key(56).public)
     told = [
         render_told(relation, is_friend=False),
+        render_told(ToldRelation(other, "y.c.ink", "followers", "accepted", 1), is_friend=False),
         render_told(ToldRelation(stranger, "x.c.ink", "followers", "accepted", 1), is_friend=True),
     ]
     arrival = arrive(node, friends, {"relations": told})
@@ -189,12 +190,13 @@ def test_friend_that_lies_gives_nobody_a_sight(friends: Friends) -> None:
     assert stranger in node.database.read(lambda c: shares_of(c, letter))
     assert friends.judy.id not in node.database.read(lambda c: shares_of(c, letter))
     people = finish_rows(node, arrival)
-    assert people == [(friends.judy.id, friends.judy.fqdn), (stranger, "x.c.ink")]
+    assert people == [(friends.judy.id, friends.judy.fqdn), (other, "y.c.ink"), (stranger, "x.c.ink")]
 
-    def state(other: Any) -> Any:
-        return node.database.read(lambda c: find_relation_state(c, other, friends.jane.id))
+    def state(follower: Any) -> Any:
+        return node.database.read(lambda c: find_relation_state(c, follower, friends.jane.id))
 
-    assert state(friends.judy.id) == "requested", "whom Jane has not named asks again"
+    assert state(other) == "requested", "whom Jane has not named asks again"
+    assert state(friends.judy.id) is None, "she lives here, and has not asked"
     assert state(stranger) == "accepted", "of a named friend their node's word counts"
     assert json.loads(arrival.facts)["relations"] == told
 

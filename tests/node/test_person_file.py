@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from inkgrove.core import IdentityId, PublicKey, parse_hash, sign_next
+from inkgrove.core import IdentityId, PublicKey, parse_hash, sign_entry, sign_next
 from inkgrove.core.errors import PersonFileError
-from inkgrove.messages import Create, KeyOf, SchemaVersion, encode_message
+from inkgrove.messages import Create, Delete, KeyOf, SchemaVersion, encode_message, write_entry_pairs
 from inkgrove.messages.person_file import (
     MAX_RECORD_BYTES,
     SEAL_SIZE,
@@ -25,10 +25,11 @@ from inkgrove.messages.person_file import (
 from inkgrove.node.errors import IdentityError
 from inkgrove.node.identity import show_quota
 from inkgrove.node.person_file import import_person, seal_secret, write_person_file
+from inkgrove.node.publishing import list_waiting_requests
 from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
 from inkgrove.reference import fold_views
-from inkgrove.store.logs import count_table_rows, find_log, read_next_entry, register_schema
+from inkgrove.store.logs import count_table_rows, find_entry, find_log, read_next_entry, register_schema
 from inkgrove.store.node import (
     HostedIdentity,
     add_identity,
@@ -110,9 +111,9 @@ def world(running: RunningNode) -> World:
     return World(running)
 
 
-def host(node: Node, world: World) -> None:
-    """Let Jane live on another node, as whoever moves there does."""
-    hosted = world.node.database.read(lambda c: find_identity(c, world.ids["jane"]))
+def host(node: Node, world: World, name: str = "jane") -> None:
+    """Let somebody live on another node, as whoever moves there does."""
+    hosted = world.node.database.read(lambda c: find_identity(c, world.ids[name]))
     assert hosted is not None
     node.database.write(lambda c: add_identity(c, HostedIdentity(hosted.id, hosted.fqdn, hosted.key, None, 1), None))
 
@@ -372,6 +373,37 @@ def test_rows_of_a_file_give_nothing_that_is_not_its_owners_to_give(
     assert elsewhere.database.read(lambda c: shares_of(c, johns)) == []
 
 
+def test_people_of_the_node_follow_nobody_and_see_nothing_because_a_file_says_so(
+    world: World, elsewhere: Node, tmp_path: Path
+) -> None:
+    """Judy lives there, and wants nothing of Jane: what Jane says that she has sent her waits in Judy's box."""
+    host(elsewhere, world)
+    host(elsewhere, world, "judy")
+    jane, judy, own, sent = world.ids["jane"], world.ids["judy"], parse_hash(world.own), parse_hash(world.of_john)
+    made_up: dict[str, list[Any]] = {
+        "relations": [[judy, jane, "accepted", None, 1]],
+        "shares": [[own, judy, 1], [sent, judy, 1]],
+        "deliveries": [[sent, judy, 1, 0, "waiting", None, 1, 1]],
+    }
+
+    def change(bodies: list[bytes]) -> list[bytes]:
+        others = [n for n, body in enumerate(bodies) if decode_record(body)["kind"] in ("person", "log", "entries")]
+        end = decode_record(bodies[-1])["counts"]
+        counts = {name: end[name] for name in ("logs", "entries", "schemas") if name in end}
+        rows = [encode_record("rows", table=name, rows=values) for name, values in made_up.items()]
+        counts |= {name: len(values) for name, values in made_up.items()}
+        return [*(bodies[n] for n in others), *rows, encode_record("end", counts=counts)]
+
+    path = rebuild(world.write(tmp_path / "jane.person"), tmp_path / "made-up.person", change)
+    for _ in range(2):
+        report = import_person(elsewhere, path)
+        assert report.refused == {"relations": 1, "shares": 2}
+        assert elsewhere.database.read(lambda c: find_relation_state(c, judy, jane)) is None
+        for instance in (own, sent):
+            assert elsewhere.database.read(lambda c, item=instance: shares_of(c, item)) == []  # type: ignore[misc]
+        assert [item.instance for item in list_waiting_requests(elsewhere, judy)] == [sent]
+
+
 def test_a_copy_that_its_owner_keeps_to_others_is_not_given(world: World, elsewhere: Node, tmp_path: Path) -> None:
     closed = create(
         world.john, world.schema, fields={"subject": "Closed"}, access={"mode": "closed"}, recipients=["judy.haiku.ink"]
@@ -382,6 +414,31 @@ def test_a_copy_that_its_owner_keeps_to_others_is_not_given(world: World, elsewh
     report = import_person(elsewhere, world.write(tmp_path / "jane.person"))
     assert report.refused == {"federation.not-addressed": 1}
     assert elsewhere.database.read(lambda c: shares_of(c, parse_hash(closed))) == []
+
+
+def test_a_part_of_a_copy_without_its_content_opens_nothing(world: World, elsewhere: Node, tmp_path: Path) -> None:
+    """Jane knows the entry of something of John's from a pool, and signs that it has ended: that is no copy of it."""
+    host(elsewhere, world)
+    hidden = parse_hash(create(world.john, world.schema, fields={"subject": "Not for Jane"})["instance"])
+    import_person(elsewhere, world.write(tmp_path / "john.person", "john"))
+    held = world.node.database.read(lambda c: find_entry(c, hidden))
+    assert held is not None
+    payload = encode_message(Delete(hidden, SchemaVersion(*schema_id(world.schema), 1)))
+    end = sign_entry(key(77), payload, log_id=1, seq_num=1)
+
+    def change(bodies: list[bytes]) -> list[bytes]:
+        first = kinds(bodies).index("copy")
+        made_up = encode_record(
+            "copy",
+            instance=bytes(hidden),
+            create=held.entry.encoded,
+            entries=write_entry_pairs([(end.encoded, payload)]),
+        )
+        return [*bodies[:first], made_up, *bodies[first:]]
+
+    path = rebuild(world.write(tmp_path / "jane.person"), tmp_path / "made-up.person", change)
+    assert refuse(elsewhere, path) == "file.changed"
+    assert elsewhere.database.read(lambda c: shares_of(c, hidden)) == []
 
 
 def test_the_secret_comes_in_only_with_its_passphrase(world: World, elsewhere: Node, tmp_path: Path) -> None:

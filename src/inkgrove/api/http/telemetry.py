@@ -224,12 +224,12 @@ class RequestLog:
         status = answer.status or 499  # the client went away before an answer began
         route = getattr(scope.get("route"), "path_format", None) or "none"
         self._metrics.observe(scope["method"], route, status, answer.began_after())
-        # The path and nothing behind it: a query can hold a code or a token.
+        # The path and nothing behind it: a query can hold a code or a token. A grant moves an identity.
         client = scope["client"][0] if scope.get("client") else None
         milliseconds = round(answer.took() * 1000, 1)
         facts = {
             "method": scope["method"],
-            "path": scope["path"],
+            "path": route if "{grant}" in route else scope["path"],
             "status": status,
             "ms": milliseconds,
             "client": client,

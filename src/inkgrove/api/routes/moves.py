@@ -244,7 +244,7 @@ class HelpedArrivalBody(StrictModel):
     lives_at: Annotated[
         str, Field(max_length=2048, examples=["https://jane.haiku.ink"], description="As `POST /me/move` answered it.")
     ]
-    grant: Annotated[str, Field(max_length=200, examples=[_GRANT])]
+    grant: Annotated[str, Field(pattern="^ink_g_[0-9a-f]{64}$", examples=[_GRANT])]
     fqdn: Annotated[Fqdn, Field(description="The name that the grant is for.")]
     password: Password
 

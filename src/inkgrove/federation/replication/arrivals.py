@@ -8,7 +8,7 @@ looked up, and those concerned are told. What fails is tried again.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -189,8 +189,10 @@ class ArrivalWorker:
 
     async def _try(self, arrival: StoredArrival) -> None:
         """Go on with an arrival; what fails is tried again."""
+        # What waits for other nodes waits beside the rest: a few that never answer would hold up everybody.
+        is_local = arrival.state in ("arriving", "here")
         try:
-            async with self._slots:
+            async with self._slots if is_local else nullcontext():
                 await self._advance(arrival)
         except InkgroveError as error:  # the store is away, or the disk full
             log.warning("an arrival waits", identity=arrival.identity.hex(), code=error.code, reason=error.message)

@@ -39,6 +39,9 @@ _MOST_BYTES: Final = PART_BYTES + 64 * 1024
 """No answer of an old node is larger."""
 _RETRY_MICROSECONDS: Final = 60_000_000
 """How long an arrival rests that does not go on for a reason which seldom passes."""
+_FIRST_WAIT_MICROSECONDS: Final = 500_000
+_LONGEST_WAIT_MICROSECONDS: Final = 3_600_000_000
+_MOST_FAILURES: Final = 10_000
 _NONE_OF_IT: Final = ("move.unknown-grant", "move.export-failed", "move.done-before")
 """What the old node says if this move will never be done."""
 
@@ -153,11 +156,28 @@ class HelpedArrivals:
     ) -> None:
         self._node, self._transport, self._discovery = node, transport, discovery
         self._run_blocking = run_blocking
+        self._failures: dict[str, tuple[int, int]] = {}
+        """By arrival, how often it has failed, and when it is tried again."""
 
     async def advance(self, arrival: StoredArrival) -> None:
-        """Do what can be done now for an arrival that is not `here`; what fails for a while is tried again."""
-        if arrival.code is not None and 0 <= self._node.clock() - arrival.changed < _RETRY_MICROSECONDS:
+        """Do what can be done now for an arrival that is not `here`; what fails is tried again, less and less often."""
+        now = self._node.clock()
+        failures, next_try = self._failures.get(arrival.id, (0, 0))
+        if arrival.code is not None and 0 <= now - arrival.changed < _RETRY_MICROSECONDS:
             return
+        if 0 < next_try - now <= _LONGEST_WAIT_MICROSECONDS:
+            return
+        try:
+            await self._advance(arrival)
+            self._failures.pop(arrival.id, None)
+        except InkgroveError:
+            if len(self._failures) >= _MOST_FAILURES:
+                self._failures.clear()
+            wait = min(_LONGEST_WAIT_MICROSECONDS, _FIRST_WAIT_MICROSECONDS << min(failures, 20))
+            self._failures[arrival.id] = failures + 1, self._node.clock() + wait
+            raise
+
+    async def _advance(self, arrival: StoredArrival) -> None:
         try:
             if arrival.state in ("asked", "fetching"):
                 await self._fetch(arrival)

@@ -59,6 +59,7 @@ from inkgrove.store.node import (
     find_identity,
     find_key_status,
     find_name,
+    forget_secret,
     identities_of,
     keys_of,
     leave_name,
@@ -303,12 +304,16 @@ def _apply_home(connection: Connection, hosted: HostedIdentity, control: Control
         set_home(connection, hosted.id, endpoint, lives_here=is_here)
         if hosted.lives_here and not is_here:  # what people here have sent them follows
             queue_relocation(connection, hosted.id, is_new_node=True)
+    if not is_here:
+        for key in control.ends:  # of a node that was restored: they were destroyed when the identity moved
+            if sealed_key(connection, key) is not None:
+                forget_secret(connection, key)
     if is_here and document.fqdn == hosted.fqdn and not document.closed:
         _take_name_back(connection, hosted)
 
 
 def _is_handed_over(connection: Connection, control: Control) -> bool:
-    """Whether the first key, which this node keeps, has named a controller that it does not: before it was restored."""
+    """Whether a key that this node keeps has named a controller that it does not: before it was restored."""
     return control.controller is not None and sealed_key(connection, control.controller) is None
 
 
@@ -339,7 +344,7 @@ def _apply_name(connection: Connection, hosted: HostedIdentity, control: Control
     fqdn = control.document.fqdn
     record = find_name(connection, fqdn)
     is_theirs = record is not None and record.identity == hosted.id and record.left_at is None
-    if record is None and _is_signed_here(connection, control):
+    if record is None and _is_signed_here(connection, control) and not _is_handed_over(connection, control):
         lock_fqdn(connection, fqdn)
         if find_name(connection, fqdn) is None:  # nobody has taken it while this transaction waited
             put_name(connection, NameRecord(fqdn, hosted.id, False, 0, None))

@@ -47,6 +47,7 @@ from inkgrove.store.node import (
     end_sessions,
     find_arrival_by_id,
     find_identity,
+    forget_idle_arrivals,
     keep_secret,
     leave_name,
     lock_arrival,
@@ -60,6 +61,11 @@ from inkgrove.store.node import (
 ARRIVAL: Final = "ink_m_"
 """How the token of an arrival begins; nobody can sign in with one."""
 _ID_BYTES: Final = 16
+_IDLE_SECONDS: Final = 3600
+"""With which nothing was done for so long gives way to another, if so many are under way as may be."""
+_ASKED_SECONDS: Final = 24 * 3600
+"""An old node that has not answered for so long may never: what waits for it takes nobody's place, and is kept."""
+_SECOND: Final = 1_000_000
 
 
 def part_path(node: Node, identity: IdentityId) -> Path:
@@ -87,9 +93,10 @@ def begin_arrival(
     The third value is the arrival that it replaces, if there was one.
 
     `key` is its first key, `controller` the one that this node made to speak for it with, `password` is hashed.
-    `request` is what the way needs. `grant` is sealed. `replaces`: the caller has proved the first key, or that the
-    node where the identity lives wants it, so that an arrival that is under way gives way; if both are helped, not one
-    that the old node may have answered already. Raises `arrival.lives-here`, `arrival.under-way` or `arrival.too-many`.
+    `request` is what the way needs. `grant` is sealed. `replaces`: the caller has proved the first key, or has a grant
+    of the node where the identity lives, so that an arrival that is under way gives way. To a grant none does that was
+    begun with the first key, since a host that is left against its will gives grants too, and none that the old node
+    may have answered already. Raises `arrival.lives-here`, `arrival.under-way` or `arrival.too-many`.
     """
     identity, now, token = identity_of(key), node.clock(), new_token(node, ARRIVAL)
     key_of = sign_entry(controller, encode_message(KeyOf(identity)), log_id=IDENTITY_LOG, seq_num=1)
@@ -111,25 +118,36 @@ def begin_arrival(
         changed=now,
     )
 
-    def work(connection: Connection) -> StoredArrival | None:
+    def work(connection: Connection) -> tuple[StoredArrival | None, list[IdentityId]]:
         before = lock_arrival(connection, identity)
         hosted = find_identity(connection, identity)
         if hosted is not None and hosted.lives_here:
             raise _lives_here(hosted.fqdn)
-        is_asked = before is not None and before.way == way == "helped" and before.state == "committing"
-        if before is not None and before.state != "here" and (not replaces or is_asked):
+        stays = before is not None and way == "helped" and (before.way != "helped" or before.state == "committing")
+        if before is not None and before.state != "here" and (not replaces or stays):
             raise ArrivalError("arrival.under-way", "this identity is on its way here already: look at that arrival")
+        gone: list[IdentityId] = []
         is_more = before is None or before.state == "here"
-        if is_more and count_open_arrivals(connection) >= node.settings.arrivals_at_once:
+        if is_more and _is_full(connection, node, now):
+            gone = forget_idle_arrivals(connection, before=now - _IDLE_SECONDS * _SECOND)
+        if is_more and _is_full(connection, node, now):
             raise ArrivalError(
                 "arrival.too-many",
                 f"{node.settings.arrivals_at_once} identities are on their way here: try again later",
                 retry_after=3600,
             )
         put_arrival(connection, arrival)
-        return before
+        return before, gone
 
-    return arrival, token, node.database.write(work, durable=True)
+    before, gone = node.database.write(work, durable=True)
+    for other in gone:
+        part_path(node, other).unlink(missing_ok=True)
+    return arrival, token, before
+
+
+def _is_full(connection: Connection, node: Node, now: int) -> bool:
+    asked_since = now - _ASKED_SECONDS * _SECOND
+    return count_open_arrivals(connection, asked_since=asked_since) >= node.settings.arrivals_at_once
 
 
 def _lives_here(fqdn: str) -> ArrivalError:

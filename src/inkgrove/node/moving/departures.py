@@ -263,6 +263,8 @@ class Departures:
                 raise MoveError("move.wrong-digest", "the new node has another file than was written for this move")
         signed = SignedMessage(commit.key_of[0], commit.key_of[1] or b"")
         controller = _read_controller(signed, departure.identity)
+        # If this node is put back from a backup it has the keys again: the new node must be asked before it signs.
+        self._node.receivers.add(departure.fqdn)
         return self._node.signing.write(lambda c: self._move(c, departure, controller, signed))
 
     def _move(

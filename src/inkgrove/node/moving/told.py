@@ -13,7 +13,8 @@ from inkgrove.core import Hash, IdentityId, PublicKey, identity_of, verify_signa
 from inkgrove.core.errors import BadSignature
 from inkgrove.messages import Create, ToldRelation, ToldShare, Update, decode_if_valid, mandate_claim, share_proof
 from inkgrove.node.errors import IdentityError
-from inkgrove.node.publishing import find_held_instance
+from inkgrove.node.person_file import deliver_waiting
+from inkgrove.node.publishing import LocalShare, find_held_instance
 from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import queue_deliveries
@@ -128,8 +129,13 @@ def _read_recipients(node: Node, log: LogState, first: int) -> dict[Hash, set[Id
 
 
 def _queue(connection: Connection, identity: IdentityId, named: dict[Hash, set[IdentityId]], now: int) -> None:
-    add_shares(connection, [(instance, to) for instance, some in named.items() for to in sorted(some)], now)
-    for instance, recipients in find_shares_elsewhere(connection, named).items():
+    # A message can name any instance, and anybody: others are sent what is the identity's own.
+    own = keep_own_instances(connection, identity, named)
+    sent = [(instance, to) for instance in sorted(own) for to in sorted(named[instance] - {identity})]
+    here = living_among(connection, {to for _, to in sent})
+    add_shares(connection, [(instance, to) for instance, to in sent if to not in here], now)
+    deliver_waiting(connection, identity, {LocalShare(to, instance, identity) for instance, to in sent}, now)
+    for instance, recipients in find_shares_elsewhere(connection, own).items():
         held = find_held_instance(connection, instance)
         if held is not None:
             queue_deliveries(connection, instance, identity, recipients, wanted=held.last_seq, now=now)

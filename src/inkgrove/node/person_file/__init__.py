@@ -7,7 +7,7 @@ docs/person-file.md has the format.
 from inkgrove.node.person_file.container import FileReader
 from inkgrove.node.person_file.export import WrittenFile, write_person_file
 from inkgrove.node.person_file.jobs import ExportJob, Exports
-from inkgrove.node.person_file.load import ImportedPerson, import_person, import_rows
+from inkgrove.node.person_file.load import ImportedPerson, deliver_waiting, import_person, import_rows
 from inkgrove.node.person_file.secret import seal_secret
 from inkgrove.node.person_file.verify import VerifiedPerson, verify_person
 
@@ -18,6 +18,7 @@ __all__ = [
     "ImportedPerson",
     "VerifiedPerson",
     "WrittenFile",
+    "deliver_waiting",
     "import_person",
     "import_rows",
     "seal_secret",

@@ -6,7 +6,7 @@ in bulk, all others entry by entry as if another node had sent them.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -28,12 +28,12 @@ from inkgrove.messages.person_file import (
 )
 from inkgrove.messages.person_verification import digest_record
 from inkgrove.node.blobs import note_references, update_blob_references
-from inkgrove.node.identity import IDENTITY_LOG, apply_identity_log
+from inkgrove.node.identity import IDENTITY_LOG, apply_identity_log, require_receiving
 from inkgrove.node.person_file.container import FileReader
 from inkgrove.node.person_file.hosting import host_with_secret
 from inkgrove.node.person_file.secret import open_secret
 from inkgrove.node.person_file.verify import OnProgress, VerifiedPerson, kind_of, verify_person
-from inkgrove.node.publishing import HeldInstance, find_held_instance, may_pass_on
+from inkgrove.node.publishing import HeldInstance, LocalShare, deliver_locally, find_held_instance, may_pass_on
 from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
 from inkgrove.store.files import Draft
@@ -52,8 +52,8 @@ from inkgrove.store.logs import (
     prepare_items,
     read_content,
 )
-from inkgrove.store.node import StoredAmounts, add_usage, lives_here
-from inkgrove.store.person import grant_copies, lend_received, put_person_rows
+from inkgrove.store.node import StoredAmounts, add_usage, lives_here, living_among
+from inkgrove.store.person import grant_copies, keep_sendable, lend_received, put_person_rows
 from inkgrove.store.views import own_media_type, put_blob, put_right, size_of
 
 CHUNK: Final = 20_000
@@ -157,6 +157,8 @@ class _Import:
         self._copies: list[tuple[Hash, list[IngestItem]]] = []
         self._blob: _ArrivingBlob | None = None
         self._is_settled = False
+        self._is_newcomer = False
+        """Whether it comes with a key of this node's own: others can hold nothing newer of that."""
 
     def run(self) -> ImportedPerson:
         try:
@@ -173,6 +175,7 @@ class _Import:
         return self.report
 
     def run_rows(self) -> ImportedPerson:
+        self._is_newcomer = True
         self._settle()
         for record in self._reader.records():
             if kind_of(record.body) == "rows":
@@ -257,17 +260,29 @@ class _Import:
         if table == "people":
             self._note_people(rows)
             return
-        now = self._node.clock()
-        put = self._node.database.write(lambda c: put_person_rows(c, self._identity, table, rows, now))
+        put = self._node.database.write(lambda c: self._put_rows(c, table, rows))
         self.report.new[table] += put
         if len(rows) > put:
             self.report.refused[table] += len(rows) - put
+
+    def _put_rows(self, connection: Connection, table: str, rows: list[dict[str, Any]]) -> int:
+        now = self._node.clock()
+        put = put_person_rows(connection, self._identity, table, rows, now)
+        if table == "deliveries":
+            waiting = {
+                LocalShare(IdentityId(row["recipient"]), Hash(row["instance"]), self._identity)
+                for row in rows
+                if row["state"] == "waiting"
+            }
+            deliver_waiting(connection, self._identity, waiting, now)
+        return put
 
     def _note_people(self, rows: list[dict[str, Any]]) -> None:
         """Note under which names others can be asked; who is there is proved when they are."""
         for row in rows:
             if self.report.new["people"] < _MOST_PEOPLE:
-                self._node.receivers.add(row["fqdn"])
+                if not self._is_newcomer:  # anybody can come, and these must answer before a restored node signs
+                    self._node.receivers.add(row["fqdn"])
                 self.report.people.append((IdentityId(row["identity"]), row["fqdn"]))
                 self.report.new["people"] += 1
 
@@ -278,6 +293,19 @@ class _Import:
         if self._blob.is_complete:
             self._blob.keep()
             self._blob = None
+
+
+def deliver_waiting(connection: Connection, identity: IdentityId, waiting: Collection[LocalShare], now: int) -> None:
+    """Deliver to people of this node what an identity has sent them, as if it had lived here then.
+
+    Raises `identity.recipient-leaving`.
+    """
+    here = living_among(connection, {item.recipient for item in waiting} - {identity})
+    sendable = keep_sendable(connection, identity, {item.instance for item in waiting})
+    sent = [item for item in waiting if item.recipient in here and item.instance in sendable]
+    if sent:
+        require_receiving(connection, here)
+        deliver_locally(connection, sent, now)
 
 
 def may_have(held: HeldInstance, identity: IdentityId) -> bool:

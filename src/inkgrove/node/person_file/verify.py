@@ -20,6 +20,7 @@ from inkgrove.messages.person_file import (
     BlobHeader,
     LogHeader,
     PersonHeader,
+    Record,
     SealedSecret,
     changed,
     decode_record,
@@ -98,6 +99,8 @@ class _Verification:
         self._keys = {reader.header.key}
         self._seen: set[tuple[PublicKey, int]] = set()
         self._unfinished: set[_OpenLog] = set()
+        self._copied: bytes | None = None
+        """The instance whose copy came last."""
         self._told: dict[str, int] | None = None
 
     def run(self) -> VerifiedPerson:
@@ -138,7 +141,7 @@ class _Verification:
         if log is not None:
             self._begin_log(log)
         elif kind == "copy":
-            self._verified.counts["copies"] += record.get("create") is None
+            self._begin_copy(record)
             self._queue(number, body, None)
         elif kind == "rows":
             table, rows = read_rows(record)
@@ -156,6 +159,14 @@ class _Verification:
             self._finish_blob()
         else:
             self._told = read_counts(record)
+
+    def _begin_copy(self, record: Record) -> None:
+        """Check that a further part of a copy follows its create, whose content alone shows that they have it."""
+        if record.get("create") is None:
+            self._copied = record.get("instance")
+            self._verified.counts["copies"] += 1
+        elif record.get("instance") != self._copied:
+            raise changed("a part of a copy stands without its beginning")
 
     def _enter(self, section: str) -> None:
         """Check the order of the sections."""

@@ -133,9 +133,13 @@ def list_held_shares(
 
 
 def kept_keys(connection: Connection) -> dict[IdentityId, list[tuple[PublicKey, bytes | None]]]:
-    """The keys of every hosted identity, each with its encrypted secret if this node keeps it."""
+    """The keys of every hosted identity, each with its encrypted secret if this node keeps it.
+
+    Of who has moved away only kept ones: nobody believes this node any more when it asks in their name.
+    """
     query = select(identity_keys.c.identity, identity_keys.c.author, identity_keys.c.sealed)
     query = query.join_from(identity_keys, identities, identities.c.id == identity_keys.c.identity)
+    query = query.where(identities.c.lives_here | identity_keys.c.sealed.is_not(None))
     found: dict[IdentityId, list[tuple[PublicKey, bytes | None]]] = {}
     for identity, author, sealed in connection.execute(query.order_by(identity_keys.c.author)):
         found.setdefault(IdentityId(identity), []).append((PublicKey(author), sealed))

@@ -37,7 +37,7 @@ class StoredArrival:
     controller: PublicKey
     """The key that this node will speak for it with."""
     sealed: bytes
-    """The secret of the controller, sealed by the vault."""
+    """The secret of the controller, sealed by the vault; empty once the identity lives here."""
     key_of: bytes
     """Entry 1 of log 0 of the controller."""
     request: str
@@ -120,9 +120,17 @@ def list_open_arrivals(connection: Connection) -> list[StoredArrival]:
     return [_arrival(row) for row in connection.execute(query)]
 
 
-def count_open_arrivals(connection: Connection) -> int:
-    """How many identities are on their way here."""
-    return connection.scalar(select(func.count()).select_from(moves_in).where(moves_in.c.state != "here")) or 0
+def count_open_arrivals(connection: Connection, *, asked_since: int) -> int:
+    """How many identities are on their way here; not those that wait for an old node since before a time."""
+    is_open = (moves_in.c.state != "here") & ~(_IS_ASKED & (moves_in.c.begun < asked_since))
+    return connection.scalar(select(func.count()).select_from(moves_in).where(is_open)) or 0
+
+
+def forget_idle_arrivals(connection: Connection, *, before: int) -> list[IdentityId]:
+    """Forget arrivals that are not `here` and with which nothing was done since a time; returns whose they were."""
+    is_idle = (moves_in.c.state != "here") & ~_IS_ASKED & (moves_in.c.changed < before)
+    gone = connection.execute(delete(moves_in).where(is_idle).returning(moves_in.c.identity))
+    return [IdentityId(identity) for identity in gone.scalars()]
 
 
 def forget_arrivals(connection: Connection, *, before: int) -> list[IdentityId]:

@@ -2,7 +2,8 @@
 
 A file can say anything. Whoever brings it gets by it what is theirs to say (whom they let follow, whom they block, what
 they have sent) and what the file itself holds; never the sight of something that only this node holds, and never
-somebody else's word (that they were accepted): for that they ask again.
+somebody else's word (that they were accepted): for that they ask again. What people of this very node want and were
+sent this node knows itself: they follow nobody, and are shown nothing, because a file says so.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -88,12 +89,16 @@ def _insert(connection: Connection, table: Any, rows: Sequence[dict[str, Any]]) 
 def _put_relations(connection: Connection, identity: IdentityId, rows: _Rows, now: int) -> int:
     own = [row for row in rows if identity in (row["follower"], row["followee"]) and row["follower"] != row["followee"]]
     known = _known_relations(connection, identity)
-    new, asked = [], []
+    here = living_among(connection, {IdentityId(row[side]) for row in own for side in ("follower", "followee")})
+    new, asked, left_out = [], [], 0
     for row in own:
         if (row["follower"], row["followee"]) in known:
             continue
         is_follower = row["follower"] == identity
         state = row["state"]
+        if not is_follower and row["follower"] in here and state in ("accepted", "requested"):
+            left_out += 1  # nobody follows who has not asked to, and nobody has here
+            continue
         if is_follower and state in ("accepted", "requested"):
             state = "requested"  # that they were accepted is the other one's word, who is asked again
             asked.append(IdentityId(row["followee"]))
@@ -108,14 +113,13 @@ def _put_relations(connection: Connection, identity: IdentityId, rows: _Rows, no
             }
         )
     _insert(connection, relations, new)
-    here = living_among(connection, asked)
     moves = [
         {"me": identity, "other": other, "as_follower": True, "move": "request", "queued": now}
         for other in asked
         if other not in here
     ]
     _insert(connection, notices, moves)
-    return len(own)
+    return len(own) - left_out
 
 
 def _known_relations(connection: Connection, identity: IdentityId) -> set[tuple[bytes, bytes]]:
@@ -125,7 +129,9 @@ def _known_relations(connection: Connection, identity: IdentityId) -> set[tuple[
 
 def _put_shares(connection: Connection, identity: IdentityId, rows: _Rows, _now: int) -> int:
     own = keep_own_instances(connection, identity, {row["instance"] for row in rows})
-    return _insert(connection, shares, [dict(row) for row in rows if row["instance"] in own])
+    here = living_among(connection, {IdentityId(row["identity"]) for row in rows})
+    new = [dict(row) for row in rows if row["instance"] in own and row["identity"] not in here]
+    return _insert(connection, shares, new)
 
 
 def _put_senders(connection: Connection, identity: IdentityId, rows: _Rows, _now: int) -> int:
