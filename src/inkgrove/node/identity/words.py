@@ -12,13 +12,11 @@ from inkgrove.core import KEY_BYTES, IdentityId, SecretKey, parse_words, render_
 from inkgrove.core.errors import KeysError
 from inkgrove.messages import FurtherKey, IdentityDocument, encode_message
 from inkgrove.node.errors import IdentityError
+from inkgrove.node.identity.adoption import KeyProof, adopt_given, check_key_proof
 from inkgrove.node.identity.identities import (
     IdentityRecord,
-    KeyProof,
     SignedMessage,
-    adopt_given,
     append_document,
-    check_key_proof,
     parse_fqdn,
     read_document,
     replace_document,
