@@ -21,7 +21,7 @@ $(READY): pyproject.toml constraints.txt scripts/setup.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash scripts/setup.sh
 	@touch $(READY)
 
-demo: $(READY) ## Play the slothmail story: two nodes, one pipeline
+demo: $(READY) ## Play the slothmail story: three nodes, one pipeline
 	@$(BIN)/python -m examples.demo
 
 up: $(READY) ## The same, left running, with pages to look at

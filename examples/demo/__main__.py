@@ -1,6 +1,6 @@
 """The slothmail story (`make demo`): three nodes, one pipeline, a mail that outlives four versions of its schema.
 
-Everything is real: `inkgrove serve` processes that do not trust each other, and Spark, which keeps the views of two.
+Everything is real: `inkgrove serve` processes that do not trust each other, and Spark, which keeps their views.
 Every step is checked; if anything is not as it should be, the demo says so and ends with exit code 1.
 `--stay` (`make up`) leaves it running.
 """

@@ -221,7 +221,8 @@ class Story:
         self.tell.request(self.john, "POST", "/instances", f'{{"subject": "Re: Mail 12", … to {self.jane.fqdn}}}')
         fields = {"subject": "Re: Mail 12", "body": "Where are you?", "created": "2020-05-24T08:00:00Z"}
         body = {"schema": self.schema, "fields": fields, "recipients": [self.jane.fqdn]}
-        sent = self.john.ask("POST", "/instances", json=body)["instance"]
+        expected = sorted(["Re: Mail 12", *_subjects(self.john, self.schema)])  # what john still has of hers
+        self.john.ask("POST", "/instances", json=body)
         where = f"--to https://poem.example --as jane.poem.example --friend {self.john.fqdn}"
         self.tell.say(f"  [dim]Jane's laptop[/]  [cyan]inkgrove identity recover {self.jane.fqdn} {where}[/]")
         with self.tell.doing("John's node is asked, with her mandate, what it holds of hers; then she signs"):
@@ -229,12 +230,14 @@ class Story:
         me = jane.ask("GET", "/me")
         expect((me["id"], me["fqdn"]) == (self.jane.id, jane.fqdn), "she is who she was, under another name")
         self.tell.say(f"  {jane.fqdn:22} [dim]{jane.id[:16]}…[/]: the same id, so whoever knew her knows her.")
-        with self.tell.doing("John's answer, which nobody took, goes where her newest document leads"):
-            self.wait(lambda: sent in _waiting(jane), "John's answer arrives")
-        shown = jane.ask("GET", f"/me/requests/{self.john.id}/{sent}")
-        (answer,) = (message["fields"]["subject"] for message in shown["messages"])
-        expect(answer == "Re: Mail 12", "it is John's answer")
-        self.tell.say(f"  John's answer is there: [bold]{answer}[/]. It waits until she accepts the sender, as ever.")
+        with self.tell.doing("John's answer, which nobody took, goes where her newest document leads; Spark shows it"):
+            admin = self.world.poem.appoint("admin")
+            self.world.pipeline.add(self.world.poem.home)
+            self.wait(lambda: _is_taken(admin, f"/views/{self.schema}"), "her new server gets the schema")
+            self.wait(lambda: _subjects(jane, self.schema) == expected, "John's answer arrives")
+        self.see(jane, expected)
+        self.tell.say("  John's answer has come. Of her own mails she has those back that John's node still had;")
+        self.tell.say("  with the file that she can export at any time, she would have had all.")
         self.jane = jane
 
     def see(self, person: Person, subjects: list[str], at_least: str | None = None) -> None:
@@ -305,10 +308,23 @@ class _Reading:
         self._thread.join()
 
 
-def _waiting(person: Person) -> set[str]:
-    """The instances that wait in somebody's box of requests."""
-    found = person.ask("GET", "/me/requests")["requests"]
-    return {item["instance"] for request in found for item in request["instances"]}
+def _subjects(person: Person, schema: str) -> list[str]:
+    """What somebody sees, in order; nothing while the view is not built."""
+    try:
+        return sorted(row["fields"]["subject"] for row in person.rows(schema))
+    except Refused as refused:
+        if refused.code.startswith("view."):
+            return []
+        raise
+
+
+def _is_taken(admin: Person, path: str) -> bool:
+    """Whether a node keeps a view, once it has the schema."""
+    try:
+        admin.ask("PUT", path)
+    except Refused:
+        return False
+    return True
 
 
 def _spoken(counts: dict[str, int]) -> str:

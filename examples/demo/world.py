@@ -1,4 +1,4 @@
-"""Where the story happens: nodes of different owners as processes of their own, and one pipeline for two of them."""
+"""Where the story happens: nodes of different owners as processes of their own, and one pipeline for all."""
 
 import json
 import os
@@ -161,7 +161,7 @@ class Person:
 
 
 class Pipeline:
-    """One Spark session that keeps the views of both nodes up to date."""
+    """One Spark session that keeps the views of several nodes up to date."""
 
     def __init__(self, folder: Path, homes: list[Path]) -> None:
         self.folder, self.homes = folder, homes
@@ -180,11 +180,16 @@ class Pipeline:
         try:
             self.spark = start_session(self.folder / "spark-logs")
             for home in self.homes:
-                materialiser = Materialiser(self.spark, str(home))
-                self.materialisers.append(materialiser)
-                self.queries.append(materialiser.follow(self.folder / "checkpoints" / home.name))
+                self.add(home)
         except BaseException as error:  # noqa: BLE001 - told to whoever waits
             self._failure = error
+
+    def add(self, home: Path) -> None:
+        """Keep the views of one more node up to date."""
+        assert self.spark is not None
+        materialiser = Materialiser(self.spark, str(home))
+        self.materialisers.append(materialiser)
+        self.queries.append(materialiser.follow(self.folder / "checkpoints" / home.name))
 
     def wait(self) -> None:
         """Until it runs."""

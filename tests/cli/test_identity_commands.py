@@ -102,3 +102,18 @@ def test_identity_is_made_with_words(tmp_path: Path) -> None:
 
 def _plain(done: "subprocess.CompletedProcess[str]") -> str:
     return " ".join(done.stdout.split())
+
+
+def test_options_of_recover_that_do_not_go_together_are_refused_before_anything_is_typed() -> None:
+    wrong = (
+        ("--as", "jane.poem.ink"),
+        ("--hostile",),
+        ("--file", "jane.person"),
+        ("--to", "https://poem.ink"),
+        ("--to", "https://poem.ink", "--friend", "john.poem.ink", "--file", "jane.person"),
+        ("--to", "https://poem.ink", "--friend", "john.poem.ink", "--new-controller"),
+    )
+    for options in wrong:
+        done = inkgrove("identity", "recover", "jane.haiku.ink", *options)
+        assert done.returncode == 2, (options, done.stderr)
+        assert "input.usage" in done.stderr, options

@@ -65,6 +65,7 @@ CREATE = {"import", "serve", "up", "log ingest", "identity create", "identity im
 NO_STORE = {
     "settings",
     "doctor",
+    "identity move",
     "identity recover",
     *(f"schema {name}" for name in ("init", "migrate", "revert", "show", "lint", "diff")),
 }

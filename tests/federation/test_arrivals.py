@@ -3,6 +3,7 @@
 All nodes are processes of their own: a has Jane's old home and dies, b and c have her friends, d is where she goes.
 """
 
+import asyncio
 import json
 import signal
 import time
@@ -19,6 +20,7 @@ from examples.demo.ports import free_port
 from inkgrove.client import (
     Arrival,
     ArrivalFailed,
+    AsyncClient,
     Client,
     Conflict,
     Identity,
@@ -32,6 +34,7 @@ from inkgrove.core import IdentityId, SecretKey, parse_hash, parse_words, render
 from inkgrove.core.errors import InkgroveError, KeysError
 from inkgrove.node.publishing import find_held_instance
 from inkgrove.store.db import Connection, Database, parse_store_url
+from inkgrove.store.federation import read_backoffs
 from inkgrove.store.node import shares_of
 from tests.support.command import inkgrove
 from tests.support.federated import until
@@ -41,6 +44,7 @@ from tests.support.publishing import create, make_schema
 
 NEW_PASSWORD = "another horse battery"
 T = TypeVar("T")
+PICTURE = b"\x89PNG a picture of a sloth" * 500
 OLD, NEW = "jane.a.ink", "jane.d.ink"
 
 
@@ -76,11 +80,15 @@ class World:
         http = self.http(self.jane)
         self.schema = make_schema(http)
         self.post = create(http, self.schema, fields={"subject": "Hello"}, access={"mode": "relations"})["instance"]
-        self.letter = create(http, self.schema, fields={"subject": "To John"}, recipients=["john.b.ink"])["instance"]
+        blob = http.post("/blobs", content=PICTURE, headers={"Content-Type": "image/png"}).json()
+        content = {"subject": "To John", "picture": blob}
+        self.letter = create(http, self.schema, fields=content, recipients=["john.b.ink"])["instance"]
+        self.picture = f"/blobs/{blob['hash']}"
         self.diary = create(http, self.schema, fields={"subject": "Mine"}, access={"mode": "self"})["instance"]
         for letter in "bc":
             until(lambda letter=letter: self.holds(letter, self.post))  # type: ignore[misc]
         until(lambda: self.holds("b", self.letter))
+        assert self.http(self.john).get(self.picture).content == PICTURE
 
     def start(self, letter: str, **settings: str) -> Serving:
         resolve = ",".join(f"*.{name}.ink=127.0.0.1:{port}" for name, port in self.ports.items())
@@ -108,6 +116,15 @@ class World:
         """Whether a node has an instance with its payloads, and what comes of it counts."""
         held = self.read(letter, lambda c: find_held_instance(c, parse_hash(instance)))
         return held is not None and all(item.payload is not None for item in held.messages)
+
+    def is_deleted(self, letter: str, instance: str) -> bool:
+        """Whether a node knows that an instance has ended."""
+        held = self.read(letter, lambda c: find_held_instance(c, parse_hash(instance)))
+        return held is not None and held.is_deleted
+
+    def john_knows(self, name: str) -> bool:
+        """Whether John's node knows Jane by a name."""
+        return any(item.fqdn == name for item in self.john.relations())
 
     def was_sent(self, letter: str, instance: str, identity: str) -> bool:
         """Whether a node shows an instance to somebody as sent to them."""
@@ -170,6 +187,16 @@ def answer_arrives(world: World, *instances: str) -> None:
         until(lambda sent=instance: world.was_sent("d", sent, world.id), "John's answer does not arrive")  # type: ignore[misc]
 
 
+def goes_on(world: World, jane: Client) -> None:
+    """What she publishes now reaches those who follow her; what the old node signed she can change and delete."""
+    http = world.http(jane)
+    post = create(http, make_schema(http, "news"), fields={"subject": "I live here"}, access={"mode": "relations"})
+    for letter in "bc":
+        until(lambda letter=letter: world.holds(letter, post["instance"]))  # type: ignore[misc]
+    assert http.delete(f"/instances/{world.letter}").status_code == 200
+    until(lambda: world.is_deleted("b", world.letter), "John has not heard of the delete")
+
+
 def test_dead_host_with_the_file(world: World) -> None:
     file = world.file()
     world.kill("a")
@@ -184,9 +211,11 @@ def test_dead_host_with_the_file(world: World) -> None:
     assert [key.state for key in jane.devices()] == ["counts"] * 3
     for instance in (world.post, world.letter, world.diary):
         assert world.holds("d", instance)
+    assert world.http(jane).get(world.picture).content == PICTURE
     # Those who follow her do, and John says again that she may follow him.
     until(lambda: {(item.fqdn, item.side, item.state) for item in jane.relations()} == ALL, str(jane.relations()))
     answer_arrives(world, sent)
+    goes_on(world, jane)
     assert not list((world.folder / "d" / "arrivals").glob("*.part"))
     with pytest.raises(Conflict) as refused:
         world.bring(file=file)
@@ -216,23 +245,43 @@ def test_words_alone_and_two_friends(world: World) -> None:
         assert world.holds("d", instance)
     assert not world.holds("d", world.diary)  # nobody has ever seen it
     assert world.was_sent("d", world.letter, world.john.me().id), "whom it was sent to is known again"
+    assert world.http(jane).get(world.picture).content == PICTURE, "John's node has it still"
     until(lambda: {(item.fqdn, item.side, item.state) for item in jane.relations()} == ALL, str(jane.relations()))
     answer_arrives(world, sent)
+    goes_on(world, jane)
 
 
 def test_hostile_host_is_ended_and_pinned(world: World) -> None:
+    """It has given her another name and a key of its own: what the words have not signed does not go along."""
+    world.jane.change_me(name="Mallory")
+    theirs = SecretKey.from_seed(bytes(31) + b"\x07")
+    world.jane.add_key(theirs, "phone", password=PASSWORD)
     file = world.file()
     old = world.jane.me().controller
-    came = world.bring(file=file, hostile=True)
+
+    async def bring() -> Identity:
+        async with AsyncClient(world.nodes["d"].url) as client:
+            return await client.bring_identity(NEW, NEW_PASSWORD, world.words, file=file, hostile=True, timeout=60)
+
+    came = asyncio.run(bring())
+    assert came.name == "Jane"
     jane = world.sign_in(NEW, NEW_PASSWORD)
     states = {key.key: key.state for key in jane.devices()}
     assert states[str(old)] == "ended"
+    assert states[theirs.public.hex()] == "ended"
     assert states[str(came.controller)] == "counts"
     assert world.holds("d", world.post)
     keys = world.http(jane).get("/me/keys").json()["keys"]
     ends = next(item["revoked"] for item in keys if item["key"] == old)
     assert ends
     assert all(len(end) == 3 for end in ends)
+    # The old host has not been told, and goes on signing in her name: it counts nowhere.
+    until(lambda: world.john_knows(NEW), "John's node has not heard where Jane lives")
+    http = world.http(world.jane)
+    forged = create(http, world.schema, fields={"subject": "Forged"}, access={"mode": "relations"})["instance"]
+
+    until(lambda: any("403" in item.error for item in world.read("a", read_backoffs).values()), "nobody refuses it")
+    assert not world.holds("b", forged)
 
 
 def test_words_that_are_wrong_change_nothing(world: World) -> None:

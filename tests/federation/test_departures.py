@@ -3,6 +3,7 @@
 Node a is the old one. The new one, b, is a real node too; what it asks of a is asked by hand here.
 """
 
+import json
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,8 +15,11 @@ import httpx
 import pytest
 
 from examples.demo.ports import free_port
+from inkgrove.client import Client
 from inkgrove.core import IdentityId, SecretKey, decode_entry, sign_entry
+from inkgrove.federation.errors import FederationError
 from inkgrove.federation.peers import Discovery, HttpTransport, PeerRequest, PeerResponse, sign_request
+from inkgrove.federation.sharing.recipients import find_leaving, read_leaving
 from inkgrove.messages import (
     MOVE_MEDIA_TYPE,
     IdentityDocument,
@@ -29,12 +33,20 @@ from inkgrove.messages import (
     encode_message,
     encode_move_commit,
 )
-from inkgrove.node.identity import change_identity, create_identity, create_with_words, read_control
+from inkgrove.node.identity import apply_identity_log, change_identity, create_identity, create_with_words, read_control
 from inkgrove.node.moving import Departures, begin_arrival
 from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.federation import read_backoffs, retry_unapproved, sealed_authors
-from inkgrove.store.node import find_identity, forget_secret, lives_here
+from inkgrove.store.federation import RemoteIdentity, read_backoffs, retry_unapproved, sealed_authors
+from inkgrove.store.node import (
+    find_identity,
+    forget_secret,
+    keep_secret,
+    lives_here,
+    remove_departure,
+    sealed_key,
+    set_home,
+)
 from tests.support.federated import until
 from tests.support.nodes import PASSWORD, Person, RunningNode
 from tests.support.peers import run
@@ -69,6 +81,7 @@ class Leaver:
     fqdn: str
     id: IdentityId
     client: httpx.Client
+    words: str | None = None
 
     @property
     def there(self) -> str:
@@ -97,10 +110,9 @@ class World:
     def leaver(self, *, has_words: bool = True) -> Leaver:
         fqdn = f"jane{next(NUMBERS)}.a.ink"
         if has_words:
-            made = create_with_words(self.a.node, fqdn, PASSWORD).identity
-        else:
-            made = create_identity(self.a.node, fqdn, PASSWORD)
-        return Leaver(self, fqdn, made.id, self.a.sign_in(fqdn))
+            made = create_with_words(self.a.node, fqdn, PASSWORD)
+            return Leaver(self, fqdn, made.identity.id, self.a.sign_in(fqdn), made.words)
+        return Leaver(self, fqdn, create_identity(self.a.node, fqdn, PASSWORD).id, self.a.sign_in(fqdn))
 
     def person(self, letter: str) -> Person:
         return Person(getattr(self, letter), f"john{next(NUMBERS)}.{letter}.ink")
@@ -188,7 +200,7 @@ def test_grant_is_given_for_the_password_to_a_node_that_has_signed_its_endpoint(
     jane = world.leaver()
     assert jane.client.get("/me/move").json()["state"] == "here"
     assert code(jane.ask(password="another password")) == (401, "auth.bad-password")
-    assert code(jane.ask(endpoint="https://nobody.dead.ink"))[0] == 502
+    assert code(jane.ask(endpoint="https://nobody.dead.ink")) == (422, "move.not-a-node")
     assert code(jane.ask(endpoint="https://jane.b.ink/elsewhere")) == (422, "move.not-a-node")
     assert code(jane.ask(endpoint=f"https://{jane.fqdn}", fqdn=jane.fqdn)) == (422, "move.same-node")
     assert code(jane.ask(fqdn="no name")) == (422, "identity.bad-name")
@@ -500,3 +512,58 @@ def test_new_node_that_was_put_back_gets_the_answer_again(world: World) -> None:
     )
     until(lambda: is_here(node, jane.id))
     assert node.database.read(lambda c: sealed_authors(c, jane.id)) == [controller.public]
+
+
+def test_words_take_back_what_somebody_else_has_begun(world: World) -> None:
+    jane = world.leaver()
+    grant = jane.leave()  # with a stolen password
+    offer = world.ready(jane, grant)
+    with Client(world.a.url) as client:
+        client.recover(jane.fqdn, "a better password", jane.words or "")
+    assert code(world.commit(jane, grant, new_key(), offer.digest)) == (404, "move.unknown-grant")
+    assert is_here(world.a.node, jane.id)
+
+
+def test_node_that_was_restored_does_not_take_itself_for_the_home(world: World) -> None:
+    jane, node = world.leaver(has_words=False), world.a.node
+    first = first_key(node, jane.id)
+    sealed = node.database.read(lambda c: sealed_key(c, first))
+    assert sealed is not None
+    world.move(jane, without_words=True)
+
+    def restore(connection: Any) -> None:
+        """Let the tables be as they were before; log 0 is asked for from others, and is as it is now."""
+        keep_secret(connection, first, sealed)
+        remove_departure(connection, jane.id)
+        set_home(connection, jane.id, f"https://{jane.fqdn}", lives_here=True)
+        apply_identity_log(connection, first)
+
+    node.database.write(restore)
+    assert not is_here(node, jane.id)
+
+
+def test_node_that_says_of_others_that_they_leave_is_not_believed() -> None:
+    john = RemoteIdentity(
+        IdentityId(bytes(32)),
+        "john.b.ink",
+        "https://john.b.ink",
+        new_key().public,
+        1,
+        new_key().public,
+        fetched=0,
+        expires=0,
+    )
+    body = {"code": "identity.recipient-leaving", "identities": [bytes(range(32)).hex(), john.id.hex()]}
+    answer = PeerResponse(503, (), json.dumps(body).encode())
+    error = FederationError("federation.bad-answer", "no", **read_leaving(answer))
+    assert find_leaving(error, [john]) == [john.id]
+    assert find_leaving(error, []) == []
+    for bad in (
+        b"",
+        b"[]",
+        b"no JSON",
+        json.dumps({**body, "identities": [1]}).encode(),
+        json.dumps({"code": 1}).encode(),
+    ):
+        assert read_leaving(PeerResponse(503, (), bad)) == {}
+    assert read_leaving(PeerResponse(500, (), answer.body)) == {}

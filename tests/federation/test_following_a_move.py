@@ -4,7 +4,9 @@ Jane lives on node a and moves to node b; her first key is with the test. John l
 """
 
 import json
+import signal
 import threading
+import time
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -56,9 +59,11 @@ from inkgrove.store.views import put_blob
 from tests.support.adopting import bring, signed
 from tests.support.federated import states, until
 from tests.support.logs import LogBuilder
-from tests.support.nodes import Person, RunningNode
+from tests.support.node_processes import Serving
+from tests.support.nodes import PASSWORD, Person, RunningNode
 from tests.support.peers import run
 from tests.support.publishing import create, make_schema
+from tests.support.tiers import amount
 
 NUMBERS = count(1)
 DAY = 86_400_000_000
@@ -161,9 +166,9 @@ class Jane:
         return DocumentProof(self.id, tuple(ProofEntry(entry.encoded, payload) for entry, payload in entries))
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("following")
+@contextmanager
+def making_world(folder: Path, places: dict[str, Path | str], **changes: Any) -> Iterator[World]:
+    """Nodes that know each other by name; none is up yet."""
     ports = {letter: free_port() for letter in LETTERS}
     leads = tuple(f"*.{letter}.ink=127.0.0.1:{port}" for letter, port in ports.items())
     settings = {
@@ -173,15 +178,24 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             replication_seconds=0,
             resolve=leads,
             registrations_per_address=1_000,
+            **changes,
         )
         for letter in LETTERS
     }
+    world = World(folder, settings, ports, places)
+    try:
+        yield world
+    finally:
+        world.stop(LETTERS)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     places: dict[str, Path | str] = {}
     if request.param == "postgresql":
         places["j"] = request.getfixturevalue("postgres").create_store(f"following{next(NUMBERS)}")
-    world = World(folder, settings, ports, places)
-    yield world
-    world.stop(LETTERS)
+    with making_world(tmp_path_factory.mktemp("following"), places) as world:
+        yield world
 
 
 @pytest.fixture
@@ -250,6 +264,7 @@ def delivery_of(person: Person, instance: str) -> dict[str, Any]:
 # Mail
 
 
+@pytest.mark.both_databases
 def test_queued_mail_turns_to_the_new_node_when_the_old_one_is_dead(world: World) -> None:
     jane = world.jane()
     with world.john() as john:
@@ -267,6 +282,7 @@ def test_queued_mail_turns_to_the_new_node_when_the_old_one_is_dead(world: World
         assert world.node("b").database.read(list_notice_targets) == []
 
 
+@pytest.mark.both_databases
 def test_what_the_old_node_took_in_30_days_is_offered_to_the_new_one(world: World) -> None:
     jane = world.jane()
     with world.john() as john:
@@ -385,6 +401,39 @@ def test_answer_that_proves_a_move_turns_mail_relations_and_queue(world: World) 
         until(lambda: states(john, mail) == {jane.new: "held"})
 
 
+def test_deliveries_and_relations_follow_what_the_old_node_answers(world: World) -> None:
+    """Nobody tells John's node, and it does not ask for the name again: the old node's answers are all it hears."""
+    jane, joan = world.jane(), world.jane()
+    with world.john() as john:
+        for person in (jane, joan):
+            world.find("j", person.old)
+        there, also_there = jane.arrive(), joan.arrive()
+        for person in (jane, joan):
+            take_document(world.node("a"), person.proof())
+        mail = create(john, make_schema(john), recipients=[jane.old])["instance"]
+        until(lambda: mail in instances_in(there))
+        until(lambda: states(john, mail) == {jane.new: "held"})
+        assert john.put(f"/me/following/{joan.old}", json={}).json() == {"state": "requested"}
+        (wanted,) = until(lambda: also_there.get("/me/relations").json()["relations"])
+        assert (wanted["identity"], wanted["state"]) == (john.id.hex(), "requested")
+
+
+def test_node_that_says_again_who_has_moved_delays_its_queue(world: World) -> None:
+    """Jane has moved, Joan has not; whatever the node is sent for Joan, it answers that Jane has moved."""
+    jane, joan = world.jane(), world.jane()
+    with world.john() as john:
+        for person in (jane, joan):
+            world.find("j", person.old)
+        there, schema = jane.arrive(), make_schema(john)
+        with answering(world, 410, moved_answer(jane.proof())) as asked:
+            mail = create(john, schema, recipients=[jane.old, joan.old])["instance"]
+            until(lambda: mail in instances_in(there))
+            until(lambda: any("federation.unproved-move" in error for error in backoffs_of(world.node("j"))))
+            assert asked.count("/federation/deliveries") <= 4
+        world.start("a")
+        until(lambda: states(john, mail) == {jane.new: "held", joan.old: "held"})
+
+
 def test_move_in_a_relation_follows_an_answer_that_proves_a_move(world: World) -> None:
     jane = world.jane()
     with world.john() as john:
@@ -449,8 +498,8 @@ def test_honest_old_node_answers_look_ups_of_the_name_with_the_proof(world: Worl
         with pytest.raises(WrongName) as refused:
             world.find("j", jane.old, fetched_since=world.node("j").clock())
         assert refused.value.data["named"] == jane.new
+        until(lambda: mail in instances_in(there))
         until(lambda: states(john, mail) == {jane.new: "held"})
-        assert mail in instances_in(there)
         # Who never met her hears the new name too.
         other = world.jane()
         other.log.append(encode_message(document(other.new)))
@@ -516,14 +565,15 @@ def test_malformed_answer_about_a_move_is_an_error(world: World, body: bytes) ->
 # Notices
 
 
-def send_notice(world: World, sender: Person, to: str, body: bytes) -> PeerResponse:
-    node = world.node("j")
+def send_notice(world: World, sender: str, to: str, body: bytes, letter: str = "j") -> PeerResponse:
+    """What a node could send if it wanted to."""
+    node = world.node(letter)
 
     async def work() -> PeerResponse:
         async with HttpTransport(node.settings) as transport:
             known = await Discovery(node, transport).find(to)
             request = make_signed_request(
-                node, known, "POST", DOCUMENTS_PATH, sender=sender.fqdn, body=body, content_type=DOCUMENT_MEDIA_TYPE
+                node, known, "POST", DOCUMENTS_PATH, sender=sender, body=body, content_type=DOCUMENT_MEDIA_TYPE
             )
             return await transport.send(request)
 
@@ -539,7 +589,7 @@ def test_notice_of_a_stranger_about_somebody_unknown_leaves_nothing(world: World
     )
     local = Person(world.running["b"], f"here{next(NUMBERS)}.b.ink")
     with world.john() as john, local:
-        answer = send_notice(world, john, local.fqdn, encode_document(proof))
+        answer = send_notice(world, john.fqdn, local.fqdn, encode_document(proof))
         assert (answer.status, answer.body) == (204, b"")
         assert world.node("b").store.read(find_log, unknown.secret.public, IDENTITY_LOG) is None
         assert world.node("b").database.read(list_relocations) == []
@@ -561,11 +611,11 @@ def test_notice_of_a_stranger_about_somebody_known_counts_only_with_a_proof(worl
             DocumentProof(jane.id, (proof.log[1],)),
             DocumentProof(jane.id, ()),
         ):
-            answer = send_notice(world, john, local.fqdn, encode_document(bad))
+            answer = send_notice(world, john.fqdn, local.fqdn, encode_document(bad))
             assert (answer.status, json.loads(answer.body)["code"]) == (422, "parcel.bad-document")
         assert world.known(jane.id, "b") == before
         # The real one is taken, whoever brings it. But nobody serves her under the new name: nothing turns.
-        assert send_notice(world, john, local.fqdn, encode_document(proof)).status == 204
+        assert send_notice(world, john.fqdn, local.fqdn, encode_document(proof)).status == 204
         node = world.node("b")
         newest = node.database.read(lambda c: find_newest_document(c, jane.log.secret.public))
         assert newest is not None
@@ -597,6 +647,20 @@ def test_notice_costs_its_sender_before_it_is_verified(world: World) -> None:
     charged: list[int] = []
     receive_document(world.node("j"), encode_document(world.jane().proof()), charged.append)
     assert charged == [1024]
+
+
+def test_sender_of_many_notices_has_to_wait(tmp_path: Path) -> None:
+    with making_world(tmp_path, {}, peer_bytes_per_minute=64 * 1024) as world:
+        world.start("bj")
+        local, john = Person(world.running["b"], "here.b.ink"), world.john()
+        with local, john:
+            log = new_log()
+            for number in range(10):
+                log.append(encode_message(document("somebody.a.ink", name=str(number))))
+            proof = encode_document(Jane(world, log, "", "").proof())
+            answers = [send_notice(world, john.fqdn, local.fqdn, proof).status for _ in range(10)]
+            assert answers[0] == 204
+            assert answers[-1] == 429
 
 
 def test_everybody_elsewhere_who_has_to_do_with_somebody_is_told_once(world: World) -> None:
@@ -644,6 +708,42 @@ def test_node_that_stops_in_between_goes_on_later(world: World) -> None:
         until(lambda: mail in instances_in(there))
         until(lambda: states(john, mail) == {jane.new: "held"})
         until(lambda: world.node("j").database.read(list_relocations) == [])
+
+
+def test_node_that_is_killed_while_it_turns_loses_nothing_and_sends_nothing_twice(tmp_path: Path) -> None:
+    """John's node is a process of its own, killed again and again from when it hears of the move."""
+    rng, mails = Random(5), 12
+    with making_world(tmp_path, {}) as world, ExitStack() as stack:
+        world.start("ab")
+        chosen = {"registration": "open", "domains": "j.ink", "replication_seconds": "0"}
+        chosen["resolve"] = ",".join(world.settings["j"].resolve)
+
+        def serve() -> Serving:
+            return stack.enter_context(Serving(world.folder / "j", chosen, port=world.ports["j"]))
+
+        node = serve()
+        body = {"fqdn": "john.j.ink", "password": PASSWORD}
+        assert node.client.post("/identities", json=body).status_code == 201
+        token = node.client.post("/sessions", json=body).json()["token"]
+        john = stack.enter_context(
+            httpx.Client(base_url=node.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+        )
+        jane, schema = world.jane(), make_schema(john)
+        sent = [create(john, schema, recipients=[jane.old])["instance"] for _ in range(mails)]
+
+        until(lambda: all(states(john, mail) == {jane.old: "held"} for mail in sent))
+        there = jane.arrive()
+        answer = send_notice(world, jane.new, "john.j.ink", encode_document(jane.proof()), letter="b")
+        assert answer.status == 204  # from now on the document is there, and John's node begins to turn
+        for _ in range(amount(4, 40, "INKGROVE_TEST_KILLS")):
+            time.sleep(rng.uniform(0, 0.3))
+            node.stop(signal.SIGKILL)
+            node = serve()
+        until(lambda: instances_in(there) == set(sent))
+        until(lambda: all(states(john, mail) == {jane.new: "held"} for mail in sent))
+        # Each is there once, and stays so.
+        (waiting,) = there.get("/me/requests").json()["requests"]
+        assert sorted(item["instance"] for item in waiting["instances"]) == sorted(sent)
 
 
 # Who lived on this very node

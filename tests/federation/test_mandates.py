@@ -29,10 +29,11 @@ from inkgrove.messages import (
     mandate_claim,
     share_proof,
 )
-from inkgrove.node.moving import begin_arrival, finish_rows, put_told_shares, render_told, set_state
+from inkgrove.node.moving import begin_arrival, check_mandate, finish_rows, put_told_shares, render_told, set_state
 from inkgrove.node.runtime import Node
 from inkgrove.store.logs import by_log, find_entry, ingest_batch, prepare_items, read_entries
 from inkgrove.store.node import StoredArrival, find_relation_state, keys_of, put_key, shares_of
+from tests.support.errors import raises
 from tests.support.federated import Federation, federation, until
 from tests.support.logs import key
 from tests.support.nodes import Person
@@ -198,3 +199,16 @@ def test_friend_that_lies_gives_nobody_a_sight(friends: Friends) -> None:
     assert state(friends.judy.id) is None, "she lives here, and has not asked"
     assert state(stranger) == "accepted", "of a named friend their node's word counts"
     assert json.loads(arrival.facts)["relations"] == told
+
+
+def test_mandate_is_looked_at_before_anybody_is_asked(friends: Friends) -> None:
+    """A clock that is wrong by more than a mandate lasts is told of at once."""
+    node, controller = friends.them.nodes["b"].node, key(77)
+    first, now = friends.first, node.clock() // 1_000_000
+    for until_, signer in ((now - 1, first), (now + 31 * 86_400, first), (now + 60, key(78))):
+        signature = signer.sign(mandate_claim(identity_of(first.public), controller.public, until_))
+        with raises("identity.unproved"):
+            check_mandate(node, first.public, controller.public, until_, signature)
+    signature = first.sign(mandate_claim(identity_of(first.public), controller.public, now + 60))
+    given = check_mandate(node, first.public, controller.public, now + 60, signature)
+    assert friends.ask(OWN_HEIGHTS_PATH, controller, given).status_code == 200

@@ -10,26 +10,42 @@ from typing import Any
 import pytest
 
 from inkgrove.client import Client, new_words
-from inkgrove.core import IdentityId, SecretKey, identity_of, parse_words, sign_next
-from inkgrove.federation.peers import Discovery, PeerRequest, PeerResponse
-from inkgrove.federation.replication import ArrivalWorker
+from inkgrove.core import IdentityId, SecretKey, identity_of, parse_hash, parse_words, sign_next
+from inkgrove.federation.peers import Discovery, LogOwner, PeerRequest, PeerResponse
+from inkgrove.federation.replication import ArrivalWorker, answer_own_relations, answer_own_shares
 from inkgrove.messages import Access, Create, FurtherKey, SchemaVersion, Update, encode_message
 from inkgrove.node.errors import UnknownIdentity
 from inkgrove.node.identity import SignedMessage, create_identity, hash_password, read_control, show_identity, sign_in
 from inkgrove.node.moving import (
+    PartWriter,
     begin_arrival,
+    file_request,
     finish_rows,
+    give_up,
     part_path,
     read_progress,
     require_arrival,
     set_state,
     settle,
+    take_in_file,
+    tidy_arrivals,
 )
 from inkgrove.node.person_file import FileReader, import_person, import_rows, write_person_file
 from inkgrove.node.publishing import list_waiting_requests
 from inkgrove.node.runtime import Node
 from inkgrove.node.settings import NodeSettings
-from inkgrove.store.node import StoredArrival, find_arrival, find_identity, find_name, put_relation_state, shares_of
+from inkgrove.store.db import Connection
+from inkgrove.store.federation import list_held_shares
+from inkgrove.store.federation.own_logs import HeldShare
+from inkgrove.store.node import (
+    StoredArrival,
+    find_arrival,
+    find_identity,
+    find_name,
+    keys_of,
+    put_relation_state,
+    shares_of,
+)
 from tests.store.postgres import PostgresServer
 from tests.support.errors import raises
 from tests.support.logs import LogBuilder, key
@@ -199,6 +215,80 @@ def test_name_that_is_taken_leaves_the_identity_outside(move: Move, elsewhere: N
     with raises("identity.exists"):
         settle(elsewhere, move.identity, [signed])
     assert elsewhere.database.read(lambda c: find_identity(c, move.identity)) is None
+
+
+def test_what_people_here_were_sent_is_told_page_by_page(running: RunningNode, tmp_path: Path) -> None:
+    move = Move(running, tmp_path / "jane.person")
+    jane = running.sign_in(OLD)
+    schema = make_schema(jane, "letters")
+    assert running.sign_in("john.haiku.ink").put(f"/me/senders/{OLD}").status_code == 200
+    sent = {
+        parse_hash(create(jane, schema, fields={"subject": str(number)}, recipients=["john.haiku.ink"])["instance"])
+        for number in range(5)
+    }
+    create(jane, schema, fields={"subject": "For me"})
+
+    def read(connection: Connection) -> list[HeldShare]:
+        authors = keys_of(connection, move.identity)
+        found: list[HeldShare] = []
+        after: tuple[int, int] | None = (0, 0)
+        while after is not None:
+            some, after = list_held_shares(connection, authors, after=after, limit=2)
+            found += some
+        return found
+
+    found = running.node.database.read(read)
+    assert [item.instance for item in found if item.instance in sent] == [item.instance for item in found]
+    assert {item.instance for item in found} == sent
+    assert all(item.recipients == [move.john] and item.payload for item in found)
+    owner = LogOwner(
+        move.identity, frozenset(running.node.database.read(lambda c: keys_of(c, move.identity))), key(5).public
+    )
+    told = answer_own_shares(running.node, owner, None)
+    assert (len(told.shares), told.next) == (5, None)
+    (relation,) = answer_own_relations(running.node, owner, None).relations
+    assert (relation.identity, relation.side, relation.state) == (move.john, "followers", "accepted")
+    assert answer_own_relations(running.node, owner, f"following {'ff' * 32}").relations == []
+
+
+def test_arrival_that_nobody_goes_on_with_is_given_up(move: Move, elsewhere: Node) -> None:
+    arrival = move.begin(elsewhere, request=file_request(elsewhere, 1000, "00" * 64, older=False))
+    writer = PartWriter(elsewhere, arrival, 0)
+    with raises("auth.busy"):
+        PartWriter(elsewhere, arrival, 0)
+    writer.write(b"x" * 400)
+    arrival = writer.finish()
+    writer.close()
+    assert (arrival.state, read_progress(elsewhere, arrival).received) == ("fetching", 400)
+    tidy_arrivals(elsewhere)
+    assert part_path(elsewhere, move.identity).exists()
+    later = elsewhere.clock() + (elsewhere.settings.arrival_seconds + 1) * 1_000_000
+    elsewhere.clock = lambda: later
+    tidy_arrivals(elsewhere)
+    assert not part_path(elsewhere, move.identity).exists()
+    assert elsewhere.database.read(lambda c: find_arrival(c, move.identity)) is None
+    again = move.begin(elsewhere)
+    give_up(elsewhere, again)
+    assert elsewhere.database.read(lambda c: find_arrival(c, move.identity)) is None
+
+
+def test_file_that_has_gone_meanwhile_is_asked_for_again(move: Move, elsewhere: Node) -> None:
+    size = move.file.stat().st_size
+    arrival = move.begin(elsewhere, request=file_request(elsewhere, size, "00" * 64, older=False))
+    arriving = set_state(elsewhere, arrival, "arriving")
+    assert arriving is not None
+    take_in_file(elsewhere, arriving)  # nothing has come: the home was put back from a backup
+    found = elsewhere.database.read(lambda c: find_arrival(c, move.identity))
+    assert found is not None
+    assert (found.state, found.code) == ("asked", "input.unreadable-file")
+
+
+def test_nothing_secret_stays_with_an_arrival_that_is_over(move: Move, elsewhere: Node) -> None:
+    arrival = move.take_in(elsewhere, move.begin(elsewhere))
+    settle(elsewhere, move.identity, [move.sign(elsewhere, arrival)])
+    stored = elsewhere.database.read(lambda c: find_arrival(c, move.identity))
+    assert stored is not None
+    assert (stored.sealed, stored.password, stored.grant_sealed) == (b"", None, None)
 
 
 def test_own_logs_that_name_something_of_others_open_nothing(move: Move, elsewhere: Node) -> None:

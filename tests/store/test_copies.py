@@ -116,6 +116,17 @@ def test_copies_are_noted_with_all_that_counts(notes: Notes) -> None:
     assert (again.bytes, again.expires, again.arrival, again.born) == (both, None, copy.arrival, 1)
 
 
+def test_copy_arrives_with_its_content(notes: Notes) -> None:
+    """Entries without content come in the proofs of others, and say nothing on which instance somebody got first."""
+    log = notes.theirs
+    for number in range(3):
+        log.append(encode_message(Create(SCHEMA, {"a": number})))
+    for seq_num, payload in ((1, log.payloads[0]), (2, None), (3, log.payloads[2]), (2, log.payloads[1])):
+        notes.store.ingest([(log.entry(seq_num).encoded, payload)])
+    notes.store.database.write(lambda connection: note_copies(connection, 1, NOW))
+    assert sorted((1, 2, 3), key=lambda seq_num: notes.copy(log.hash(seq_num)).arrival) == [1, 3, 2]
+
+
 def test_guards_by_themselves(notes: Notes) -> None:
     plain, answered, ended, newest = (notes.say(notes.theirs, Create(SCHEMA, {"a": n})) for n in range(4))
     notes.say(notes.ours, Create(SCHEMA, {}, copied_from=answered))

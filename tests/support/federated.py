@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 from sqlalchemy import Connection
 
 from examples.demo.ports import free_port
@@ -122,7 +123,7 @@ def node_of(person: Person) -> str:
     return letter
 
 
-def states(person: Person, instance: str) -> dict[str, str]:
+def states(person: httpx.Client, instance: str) -> dict[str, str]:
     """The states of the deliveries that somebody has sent, by the names of the recipients."""
     answer = person.get(f"/instances/{instance}/deliveries")
     assert answer.status_code == 200, answer.text

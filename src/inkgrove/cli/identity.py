@@ -1,6 +1,8 @@
 """`inkgrove identity`: the identities that a node hosts, changed directly in its store."""
 
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -19,15 +21,15 @@ app = CommandGroup("Identities that the node hosts.", "identity create jane.haik
 NameArgument = Annotated[str, typer.Argument(help="The name, such as jane.haiku.ink.", metavar="FQDN")]
 
 
-def _read_password() -> str:
-    """Ask for a password twice, or read a line if standard input is no terminal; raises `Usage` if there is none.
+def _read_password(prompt: str = "Password", *, is_new: bool = True) -> str:
+    """Ask for a password, a new one twice, or read a line if standard input is no terminal; raises `input.usage`.
 
     It never comes from an argument, which others can see.
     """
     if sys.stdin is None:
         raise InputError("input.usage", "standard input is closed: the password is read from there")
     if sys.stdin.isatty():
-        password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        password: str = typer.prompt(prompt, hide_input=True, confirmation_prompt=is_new, err=True)
         return password
     line = sys.stdin.readline().rstrip("\r\n")
     if not line:
@@ -249,6 +251,53 @@ _STEPS: Final = {
     "committing": "signing the document",
     "here": "finding people",
 }
+
+
+@app.command(epilog="Example: inkgrove identity move jane.haiku.ink --to https://poem.ink --as jane.poem.ink")
+def move(
+    options: CommandOptions,
+    fqdn: NameArgument,
+    to: Annotated[str, typer.Option(help="Where the new node is reached.", metavar="URL")],
+    new_name: Annotated[str, typer.Option("--as", help="The name that the identity takes there.")],
+    node: Annotated[
+        str | None, typer.Option(help="Where the old node is reached, if not at the name.", metavar="URL")
+    ] = None,
+    without_words: Annotated[
+        bool, typer.Option("--without-words", help="Move although nobody has the words of the first key.")
+    ] = False,
+) -> None:
+    """Move to another node with everything, over HTTP; the old node helps. If that one is gone, use `recover --to`.
+
+    Standard input has the password on the old node in its first line, and a new one for the new node in its second.
+    The nodes go on if this command is interrupted. If the new node refuses, the move is taken back.
+    """
+    from inkgrove.client import Client, ClientError, Refused
+    from inkgrove.client.arrivals import LOOK_SECONDS, is_over
+
+    password = _read_password(f"Password of {fqdn}", is_new=False)
+    new_password = _read_password(f"New password for {new_name}")
+    with (
+        Client.sign_in(node or f"https://{fqdn}", fqdn, password) as old,
+        Client(to) as new,
+        progress("moving", quiet=options.as_json, unit="bytes") as bar,
+    ):
+        grant = old.begin_move(new.endpoint_for(new_name), password, fqdn=new_name, without_words=without_words)
+        try:
+            arrival = new.take_over(grant, new_password)
+            while not (is_over(arrival) and arrival.is_finished):
+                bar.show(_MOVE_STEPS[arrival.state], arrival.received, arrival.size, "bytes")
+                time.sleep(LOOK_SECONDS)
+                arrival = new.arrival_state(arrival)
+        except Refused:
+            with suppress(ClientError):  # it has left already: then there is nothing to take back
+                old.cancel_move(password)
+            raise
+        identity = new.identity(new_name)
+    facts = {"fqdn": identity.fqdn, "id": identity.id, "endpoint": identity.endpoint, "recovery": identity.recovery}
+    options.answer(facts, lambda: print_facts("The identity lives there now", facts))
+
+
+_MOVE_STEPS: Final = _STEPS | {"asked": "the old node writes the file", "fetching": "the new node fetches the file"}
 
 
 @app.command(epilog="Example: inkgrove identity controller jane.haiku.ink")

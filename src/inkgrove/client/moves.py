@@ -3,8 +3,18 @@
 docs/protocol.md section 7.10.1.
 """
 
+from secrets import token_bytes
+
 from inkgrove.client.connection import Flow, ask
+from inkgrove.client.identities import ask_challenge
 from inkgrove.client.models import Arrival, MoveGrant, MoveState, read_arrival
+from inkgrove.core import SecretKey
+
+
+def endpoint_for(fqdn: str) -> Flow[str]:
+    """Return where this node says that it is reached for somebody with a name on it."""
+    endpoint: str = (yield from ask_challenge(SecretKey.from_seed(token_bytes(32))))["endpoint"]
+    return endpoint.format(fqdn=fqdn)
 
 
 def begin_move(

@@ -108,6 +108,7 @@ class Operations:
     end_service = Operation(account.end_service)
     close_account = Operation(account.close_account)
     closing = Operation(account.closing)
+    endpoint_for = Operation(moves.endpoint_for)
     begin_move = Operation(moves.begin_move)
     move_state = Operation(moves.move_state)
     cancel_move = Operation(moves.cancel_move)

@@ -38,6 +38,7 @@ DELIVERY_MEDIA_TYPE: Final = "application/vnd.inkgrove.delivery+cbor"
 MAX_PARCELS: Final = 200
 MAX_PARCEL_RECIPIENTS: Final = 1000
 MAX_DELIVERY_ENTRIES: Final = 20_000
+MAX_PROOFS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class Delivery:
     parcels: Sequence[Parcel]
     erases: bool = False
     """Whether the sender asks that what its deletes end be erased at once: they close their account."""
+    proofs: Sequence[EntryPair] = ()
+    """Entries of log 0 that prove that the keys which end instances are those of their owners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,8 @@ def encode_delivery(delivery: Delivery) -> bytes:
         for parcel in delivery.parcels
     ]
     asked: dict[str, cbor.Value] = {"erase": True} if delivery.erases else {}
+    if delivery.proofs:
+        asked["proofs"] = write_entry_pairs(delivery.proofs)
     return cbor.encode({"form": DELIVERY_FORMAT, "via": bytes(delivery.via), "parcels": parcels, **asked})
 
 
@@ -134,12 +139,15 @@ def decode_delivery(body: bytes) -> Delivery:
     except InkgroveError as err:
         raise ParcelError("parcel.bad", f"the delivery is no CBOR of ours: {err.message}") from err
     keys = {"form", "via", "parcels"}
-    if type(value) is not dict or value.keys() - {"erase"} != keys or value["form"] != DELIVERY_FORMAT:
+    if type(value) is not dict or value.keys() - {"erase", "proofs"} != keys or value["form"] != DELIVERY_FORMAT:
         raise ParcelError("parcel.bad", f"the delivery is not of the form {DELIVERY_FORMAT!r}")
     parcels = _list(value["parcels"], MAX_PARCELS, "parcels")
     if value.get("erase", True) is not True:
         raise ParcelError("parcel.bad", "`erase` is true, or not there")
-    return Delivery(IdentityId(_bytes(value["via"], 32)), [_read_parcel(item) for item in parcels], "erase" in value)
+    given = _list(value["proofs"], MAX_PROOFS, "proofs") if "proofs" in value else []
+    proofs = [read_entry_pair(item, "parcel.bad") for item in given]
+    via = IdentityId(_bytes(value["via"], 32))
+    return Delivery(via, [_read_parcel(item) for item in parcels], "erase" in value, proofs)
 
 
 def _read_parcel(value: Any) -> Parcel:

@@ -220,6 +220,12 @@ class MoveError(InkgroveError):
     codes = (
         ErrorCode("move.none", 404, "You are not about to move to another node."),
         ErrorCode(
+            "move.arriving",
+            409,
+            "You have just come here, and not all that is yours is in its place.",
+            "Wait until your arrival is finished, and ask again.",
+        ),
+        ErrorCode(
             "move.too-many",
             409,
             "So many controllers have handed over to each other that others would not follow one more.",
@@ -229,7 +235,7 @@ class MoveError(InkgroveError):
         ErrorCode(
             "move.not-a-node",
             422,
-            "At the endpoint no node has signed that it is reached there.",
+            "No node answers at the endpoint, or it has not signed that it is reached there.",
             "Take the endpoint as the new node itself says it.",
         ),
         ErrorCode(
@@ -244,6 +250,12 @@ class MoveError(InkgroveError):
             404,
             "No move is under way with this grant: it is wrong, was taken back, or a day has passed.",
             "Ask the old node for another one (`POST /me/move`).",
+        ),
+        ErrorCode(
+            "move.no-old-node",
+            409,
+            "The node where the identity is said to live does not answer as it should; `reason` has the code.",
+            "Check `lives_at`, and try again; if the node is gone for good, come with your words.",
         ),
         ErrorCode(
             "move.not-ready", 409, "The old node is still writing the file of the person.", "Ask again in a moment."

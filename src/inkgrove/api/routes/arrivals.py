@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi import Path as PathParameter
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
 from inkgrove.api.http.auth import (
@@ -173,6 +173,7 @@ class NewArrivalDocument(ArrivalDocument):
 class CommitBody(StrictModel):
     """The document with which the identity lives here: the next entry of log 0, signed by the first key."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"signed": {"entry": "AAEC", "payload": "oA=="}}]})
     signed: SignedEntryBody
 
 
@@ -320,7 +321,9 @@ def give_arrival_up(node: NodeDependency, arrival: ArrivalDependency) -> Respons
         "requestBody": {
             "required": True,
             "description": "The next bytes of the file, at most `node.max_body_bytes` of them.",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary", "examples": ["(bytes)"]}}
+            },
         }
     },
 )

@@ -46,6 +46,7 @@ from inkgrove.messages import (
 from inkgrove.node import errors
 from inkgrove.node.identity import (
     MAX_SESSION_LABEL,
+    adoption,
     clean_label,
     count_identity,
     identities,
@@ -56,7 +57,6 @@ from inkgrove.node.identity import (
     show_quota,
     words,
 )
-from inkgrove.node.identity import identities as adoption
 from inkgrove.node.publishing import render_next_entry
 from inkgrove.node.runtime import Node
 from inkgrove.node.services import find_schema_by_fqdn
@@ -431,7 +431,7 @@ async def create_identity(
 async def _adopt(
     request: Request, node: Node, address: str, body: NewIdentityBody, signed: identities.SignedMessage
 ) -> dict[str, Any]:
-    entry, document = identities.read_adoption(body.fqdn, signed)
+    entry, document = adoption.read_adoption(body.fqdn, signed)
     proof = None if body.proof is None else body.proof.read()
     controller = await run_in_threadpool(adoption.check_key_proof, node, entry.author, document, signed.entry, proof)
     discovery = federation_of(request).discovery
@@ -442,7 +442,7 @@ async def _adopt(
         await discovery.refresh(entry.author)
     is_led_here = await leads_here(request, node, body.fqdn, identity_of(entry.author))
     adopt = partial(
-        identities.adopt_proved,
+        adoption.adopt_proved,
         node,
         body.password,
         signed,

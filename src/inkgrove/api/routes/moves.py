@@ -1,5 +1,7 @@
 """Routes of moves to another node: the identity asks for one, and the new node takes over (docs/protocol.md 7.10)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
@@ -17,6 +19,8 @@ from inkgrove.api.routes.federation import BINARY, SIGNED, as_received, federati
 from inkgrove.api.routes.identities import NAME_CODES, leads_here
 from inkgrove.api.routes.models import Fqdn, Password, StrictModel
 from inkgrove.core import PublicKey
+from inkgrove.core.errors import ParcelError
+from inkgrove.federation.errors import FederationError, QuotaUsedUp
 from inkgrove.federation.peers import parse_url
 from inkgrove.federation.replication import find_offer
 from inkgrove.messages import MOVE_MEDIA_TYPE, Timestamp, decode_move_commit, encode_move_offer, read_endpoint
@@ -55,6 +59,19 @@ DeparturesDependency = Annotated[Departures, Depends(give_departures)]
 # What the identity asks of its old node
 
 
+@contextmanager
+def _asking(code: str) -> Iterator[None]:
+    """Say with a code of moves that another node does not answer as it should, whatever the reason."""
+    try:
+        yield
+    except QuotaUsedUp:
+        raise
+    except (FederationError, ParcelError) as error:
+        raise MoveError(
+            code, f"the other node does not answer as it should: {error.public_message}", reason=error.code
+        ) from error
+
+
 class MoveBody(StrictModel):
     """Where to."""
 
@@ -91,7 +108,7 @@ class CancelMoveBody(StrictModel):
     password: Password
 
 
-class GrantDocument(BaseModel):
+class MoveGrantDocument(BaseModel):
     """What the new node takes you over with; it is shown once."""
 
     grant: Annotated[str, Field(examples=[_GRANT])]
@@ -121,18 +138,16 @@ _WITH_PASSWORD: Final = (*_OWN, "auth.bad-password", "auth.too-many-attempts", "
 @router.post(
     "/me/move",
     status_code=201,
-    response_model=GrantDocument,
+    response_model=MoveGrantDocument,
     responses=responses(
         *_WITH_PASSWORD,
         "identity.bad-name",
         "message.bad-value",
         "federation.bad-url",
-        "federation.unreachable",
-        "federation.forbidden-address",
-        "federation.timeout",
         "federation.quota-used-up",
         "move.not-a-node",
         "move.same-node",
+        "move.arriving",
         "move.too-many",
         "move.without-words",
         "identity.leaving",
@@ -157,7 +172,8 @@ async def begin_move(
     endpoint = read_endpoint(body.endpoint, "endpoint")
     fqdn = parse_fqdn(body.fqdn or parse_url(endpoint).host)
     checked = await PASSWORDS.run(address, check_own_password, node, identity, body.password, address)
-    node_key = await federation_of(request).discovery.find_node(endpoint)
+    with _asking("move.not-a-node"):
+        node_key = await federation_of(request).discovery.find_node(endpoint)
     if node_key is None:
         raise MoveError("move.not-a-node", f"no node has signed that it is reached at {endpoint[:200]}")
     return await run_in_threadpool(
@@ -246,12 +262,8 @@ class HelpedArrivalBody(StrictModel):
         "auth.busy",
         "message.bad-value",
         "federation.bad-url",
-        "federation.unreachable",
-        "federation.forbidden-address",
-        "federation.timeout",
-        "federation.bad-answer",
-        "federation.wrong-identity",
-        "parcel.bad-move",
+        "federation.quota-used-up",
+        "move.no-old-node",
         "move.unknown-grant",
         "move.wrong-node",
         "move.export-failed",
@@ -275,9 +287,10 @@ async def start_helped_arrival(
     lives_at, fqdn = read_endpoint(body.lives_at, "lives_at"), parse_fqdn(body.fqdn)
     parse_url(lives_at)
     federation = federation_of(request)
-    offer = await find_offer(
-        node, federation.transport, federation.discovery, lives_at=lives_at, grant=body.grant, fqdn=fqdn
-    )
+    with _asking("move.no-old-node"):
+        offer = await find_offer(
+            node, federation.transport, federation.discovery, lives_at=lives_at, grant=body.grant, fqdn=fqdn
+        )
     is_led_here = await leads_here(request, node, fqdn, offer.identity)
     await run_in_threadpool(partial(require_takeable, node, fqdn, offer.identity, leads_here=is_led_here))
     hashed = await PASSWORDS.run(address, hash_password, body.password)

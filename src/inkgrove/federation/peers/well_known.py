@@ -10,7 +10,7 @@ this was found under.
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,7 +48,15 @@ from inkgrove.messages import (
     read_host,
 )
 from inkgrove.node.errors import IdentityMoved, UnknownIdentity
-from inkgrove.node.identity import IDENTITY_LOG, parse_fqdn, read_control, show_identity
+from inkgrove.node.identity import (
+    IDENTITY_LOG,
+    find_control,
+    find_first_key,
+    find_owner,
+    parse_fqdn,
+    read_control,
+    show_identity,
+)
 from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.store.db import Connection
 from inkgrove.store.logs import find_entry, find_log, read_entries, read_entry_bytes
@@ -343,6 +351,24 @@ def _first_to_name_controller(connection: Connection, root: SignedDocument) -> S
             is_left_out = seq_num == 1 or len(item.payload or b"") > _LARGE_BYTES
             return None if is_left_out else SignedDocument(root.author, seq_num, item.hash, message)
     return None
+
+
+def list_key_proofs(connection: Connection, keys: Collection[PublicKey]) -> list[ProofEntry]:
+    """List what proves that keys are of one identity: its documents that count, and the claims of these keys.
+
+    Empty if they are not, as far as this node knows.
+    """
+    owners = {find_owner(connection, key) for key in keys}
+    owner = owners.pop() if len(owners) == 1 else None
+    first_key = find_first_key(connection, owner) if owner is not None else None
+    control = None if first_key is None else find_control(connection, first_key)
+    if control is None or first_key is None:
+        return []
+    found = [item for step in control.path for item in _proof(connection, step)]
+    for key in sorted(set(keys) - {first_key}):
+        firsts = read_entries(connection, key, IDENTITY_LOG, 1, 1)
+        found += [ProofEntry(stored.entry.encoded, stored.payload) for stored in firsts]
+    return found
 
 
 def _proof(connection: Connection, step: SignedDocument, other: SignedDocument | None = None) -> Log0Proof:

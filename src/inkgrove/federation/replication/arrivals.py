@@ -58,7 +58,7 @@ from inkgrove.node.runtime import Node, load_node_key
 from inkgrove.store.db import Connection
 from inkgrove.store.federation import RemoteIdentity
 from inkgrove.store.logs import LogKey
-from inkgrove.store.node import StoredAmounts, StoredArrival, add_usage, list_open_arrivals
+from inkgrove.store.node import StoredAmounts, StoredArrival, add_usage, list_open_arrivals, lives_here
 
 _IDLE_SECONDS: Final = 1.0
 _LONGEST_WAIT: Final = 60.0
@@ -217,7 +217,8 @@ class ArrivalWorker:
         await self._run_blocking(lambda: note_lost_words(self._node, arrival))
         people = await self._run_blocking(lambda: finish_rows(self._node, arrival))
         await self._look_up(people)
-        await self._tell(arrival.identity)
+        if await self._run_blocking(lambda: self._node.database.read(lambda c: lives_here(c, arrival.identity))):
+            await self._tell(arrival.identity)  # else the words have taken it elsewhere meanwhile
         await self._run_blocking(lambda: finish_arrival(self._node, arrival))
 
     async def _look_up(self, people: Sequence[tuple[IdentityId, str]]) -> None:

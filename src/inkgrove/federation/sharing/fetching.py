@@ -1,8 +1,9 @@
 """Fetches from the owner's node what is not held here and a reader asks for (docs/protocol.md sections 8.10 and 9).
 
 That is the bytes of blobs which shared instances name, and copies that have rotted. The reader must see an instance
-here that names the blob; the owner's node decides by its own rules who gets what. A blob counts only if it has the very
-hash, a copy is verified like a delivery. Nobody else is asked, and nothing comes back that nobody asked for.
+here that names the blob; the owner's node decides by its own rules who gets what. Bytes that are lacking although their
+owner lives here, who came with the words alone, are asked for where the instance was sent to. A blob counts only if it
+has the very hash, a copy is verified like a delivery. Nobody else is asked, and nothing comes that nobody asked for.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ from inkgrove.store.db import Connection
 from inkgrove.store.federation import RemoteIdentity
 from inkgrove.store.files import Draft
 from inkgrove.store.logs import find_entry, lend_reference
-from inkgrove.store.node import find_identity, is_follower, lives_here
+from inkgrove.store.node import find_identity, is_follower, lives_here, living_among, shares_of
 from inkgrove.store.rot import Copy, find_copy, record_refetch, revive
 from inkgrove.store.views import put_blob
 
@@ -51,17 +52,19 @@ _FAILURE_SECONDS: Final = 30
 _MOST_FAILURES: Final = 10_000
 _LONGEST_SECONDS: Final = 300.0
 """How long a blob is fetched, with all the waiting for others."""
+_MOST_HOLDERS: Final = 5
+"""How many of those whom an instance was sent to are asked for bytes that its owner, who lives here, has lost."""
 _OF_OWNER: Final = 4
 """How many blobs of one owner are fetched at the same time: who has a slow node keeps nobody else waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class _BlobSource:
-    """The node of the owner of an instance that names a blob."""
+    """Where an instance is held that names a blob: the node of its owner, or of somebody whom it was sent to."""
 
     instance: Hash
     author: PublicKey
-    owner: IdentityId
+    holder: IdentityId
 
 
 class BlobFetcher:
@@ -81,7 +84,7 @@ class BlobFetcher:
         self._discovery = discovery
         self._run_blocking = run_blocking
         self._seconds = seconds
-        self._owners: WeakValueDictionary[IdentityId, asyncio.Semaphore] = WeakValueDictionary()
+        self._holders: WeakValueDictionary[IdentityId, asyncio.Semaphore] = WeakValueDictionary()
         self._under_way: dict[tuple[Hash, IdentityId | None], asyncio.Task[bool]] = {}
         self._failures: dict[tuple[Hash, IdentityId | None], int] = {}
 
@@ -115,7 +118,7 @@ class BlobFetcher:
     async def _fetch(self, caller: Caller, content: Hash) -> bool:
         for source in await self._run_blocking(lambda: self._find_sources(caller, content)):
             try:
-                async with self._owners.setdefault(source.owner, asyncio.Semaphore(_OF_OWNER)):
+                async with self._holders.setdefault(source.holder, asyncio.Semaphore(_OF_OWNER)):
                     try:
                         await self._fetch_from(caller, content, source)
                     except IdentityRelocated:
@@ -129,14 +132,21 @@ class BlobFetcher:
         found = instances_naming(self._node, caller, content)
 
         def work(connection: Connection) -> list[_BlobSource]:
-            sources = [_BlobSource(instance, author, find_owner(connection, author)) for instance, author in found]
-            return [source for source in sources if not lives_here(connection, source.owner)]
+            sources = []
+            for instance, author in found:
+                holders = [find_owner(connection, author)]
+                if lives_here(connection, holders[0]):
+                    sent = shares_of(connection, instance)
+                    here = living_among(connection, sent)
+                    holders = [item for item in sent if item not in here][:_MOST_HOLDERS]
+                sources += [_BlobSource(instance, author, holder) for holder in holders]
+            return sources
 
         return self._node.database.read(work)
 
     async def _fetch_from(self, caller: Caller, content: Hash, source: _BlobSource) -> None:
-        """Fetch a blob from the node of its owner; raises `IdentityRelocated` if that has moved."""
-        known = await self._discovery.find_by_id(source.owner)
+        """Fetch a blob from the node that holds it; raises `IdentityRelocated` if that has moved."""
+        known = await self._discovery.find_by_id(source.holder)
         self._node.disk.require()
         sender = await self._run_blocking(lambda: self._sender(caller))
         draft = self._node.blobs.new_draft()  # not in a thread: who gives up meanwhile would leave the file behind

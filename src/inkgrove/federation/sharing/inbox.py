@@ -15,7 +15,9 @@ from inkgrove.core.errors import (
     Forked,
     InkgroveError,
     InvalidSince,
+    KeyRevoked,
     LacksCreate,
+    OtherBranch,
     ParcelError,
     PayloadError,
     PayloadSizeMismatch,
@@ -23,6 +25,7 @@ from inkgrove.core.errors import (
 )
 from inkgrove.federation.errors import FederationError
 from inkgrove.federation.peers.signed_requests import MAX_LIFETIME_SECONDS, MAX_SKEW_SECONDS
+from inkgrove.federation.sharing.key_proofs import take_key_proofs
 from inkgrove.federation.sharing.recipients import require_recipients
 from inkgrove.messages import (
     Access,
@@ -60,6 +63,7 @@ from inkgrove.store.federation import (
     add_request,
     find_request,
     has_ended,
+    list_early_enders,
     lock_box,
     note_end,
     put_remote_identity,
@@ -106,6 +110,8 @@ class DeliveryReceipt:
     code: str | None = None
     unlisted_key: PublicKey | None = None
     """The author, if it was refused only because this key is not known to be the sender's."""
+    doubted_key: PublicKey | None = None
+    """The author, a key of the sender's, if a newer document of theirs may let another branch of the log count."""
 
 
 class ParcelRefused(Exception):
@@ -132,7 +138,7 @@ def receive_opened(
     if held is None:
         first = opened.messages[0].seq_num
         lock_name(connection, parcel.instance)  # a delete that comes now finds it here, or is found here
-        if has_ended(connection, opened.author, opened.log_id, parcel.instance, first):
+        if _has_ended(connection, opened, first):
             raise ParcelRefused(
                 ParcelError("parcel.ended-before", "the end of the instance was told before its create came")
             )
@@ -202,6 +208,14 @@ def _receipt(
     return DeliveryReceipt(instance, recipient, decision, code, unlisted_key)
 
 
+def _has_ended(connection: Connection, opened: OpenedParcel, first: int) -> bool:
+    """Whether the end of an instance was told before it came: in its own log, or by another key of its owner."""
+    instance, owner = opened.parcel.instance, find_owner(connection, opened.author)
+    return has_ended(connection, opened.author, opened.log_id, instance, first) or any(
+        find_owner(connection, key) == owner for key in list_early_enders(connection, instance)
+    )
+
+
 def _refuse_end(
     connection: Connection, via: IdentityId | None, opened: OpenedParcel, held: HeldInstance
 ) -> list[DeliveryReceipt]:
@@ -216,7 +230,7 @@ def _refuse_end(
     owner = find_owner(connection, held.author)
     if find_owner(connection, opened.author) == owner:
         return []
-    refusal = DeliveryError("federation.foreign-end", "a key ended it that is not known to be its owner's")
+    refusal = DeliveryError(_FOREIGN_END, "a key ended it that is not known to be its owner's")
     unlisted_key = opened.author if via == owner else None
     return [
         DeliveryReceipt(opened.parcel.instance, to, DeliveryDecision.REFUSED, refusal.code, unlisted_key)
@@ -397,10 +411,13 @@ def refusals_of(
 _SECOND: Final = 1_000_000
 _KEY_SECONDS: Final = 3600
 """How long it is remembered that a sender was looked up for a key which is not theirs."""
+_ENDS_SECONDS: Final = 60
+"""How long a sender is not looked up again for a branch of their log that does not count."""
 _LOOK_AGAIN_SECONDS: Final = 10
 """How long a sender is not looked up for another such key."""
 _ENTRY_COST: Final = 1024
 """What an entry counts in the sender's quota beside its bytes: to verify it takes longer than to receive it."""
+_FOREIGN_END: Final = "federation.foreign-end"
 _EARLY_END_SECONDS: Final = MAX_LIFETIME_SECONDS + 2 * MAX_SKEW_SECONDS
 """No request that was signed before the delete came is valid for longer."""
 
@@ -420,8 +437,10 @@ def receive_request(
             "federation.sender-unproved", "the delivery is in the name of another identity than the one that signs it"
         )
     require_recipients(node, {to for parcel in delivery.parcels for to in parcel.recipients})
-    charge(_ENTRY_COST * sum(len(parcel.entries) for parcel in delivery.parcels))
+    charge(_ENTRY_COST * (sum(len(parcel.entries) for parcel in delivery.parcels) + len(delivery.proofs)))
     receipts = receive_delivery(node, delivery)
+    if _learn_keys(node, delivery, receipts):
+        receipts = receive_delivery(node, delivery)  # what was accepted is recognised
     taken = {receipt.instance for receipt in receipts if receipt.decision is DeliveryDecision.ACCEPTED}
     if delivery.erases:
         erase_ended(node, sender.id, taken)
@@ -429,6 +448,8 @@ def receive_request(
     for receipt in receipts:
         if receipt.unlisted_key is not None:
             _renew_sender(node, sender, receipt.unlisted_key)
+        if receipt.doubted_key is not None:
+            _renew_sender(node, sender, receipt.doubted_key, is_theirs=True)
     return encode_receipts(
         [
             {
@@ -443,19 +464,35 @@ def receive_request(
     )
 
 
-def _renew_sender(node: Node, sender: RemoteIdentity, author: PublicKey) -> None:
-    """Have the sender looked up anew and raise an error that makes them send again, once for each unknown key.
+def _learn_keys(node: Node, delivery: Delivery, receipts: Sequence[DeliveryReceipt]) -> bool:
+    """Take what the delivery brings to prove that keys which end instances are their owners'; whether it did."""
+    foreign = {receipt.instance for receipt in receipts if receipt.code == _FOREIGN_END} if delivery.proofs else set()
 
-    The key may be a new one of theirs. What was accepted of the delivery is recognised then. A sender who makes up
-    keys is not looked up more often for it.
+    def work(connection: Connection) -> bool:
+        is_any = False
+        for parcel in delivery.parcels:
+            create = find_entry(connection, parcel.instance) if parcel.instance in foreign else None
+            if create is not None:
+                keys = {create.entry.author, decode_entry(parcel.entries[0][0]).author}
+                is_any |= take_key_proofs(connection, delivery.proofs, keys)
+        return is_any
+
+    return bool(foreign) and node.database.write(work)
+
+
+def _renew_sender(node: Node, sender: RemoteIdentity, author: PublicKey, *, is_theirs: bool = False) -> None:
+    """Have the sender looked up anew and raise an error that makes them send again, once for each key and a while.
+
+    The key may be a new one of theirs; if it is known to be theirs, they may have pinned another branch of its log.
+    What was accepted of the delivery is recognised then. A sender who makes up keys is not looked up more often for it.
     """
     now = node.clock()
 
     def work(connection: Connection) -> bool:
-        if identities_of(connection, [author]):
+        if not is_theirs and identities_of(connection, [author]):
             return False
-        key = f"key {author.hex()}"
-        if not use_nonce(connection, sender.fqdn, key, now=now, expires=now + _KEY_SECONDS * _SECOND):
+        key, seconds = (f"ends {author.hex()}", _ENDS_SECONDS) if is_theirs else (f"key {author.hex()}", _KEY_SECONDS)
+        if not use_nonce(connection, sender.fqdn, key, now=now, expires=now + seconds * _SECOND):
             return False  # they have been looked up since
         wait = _LOOK_AGAIN_SECONDS
         if not use_nonce(connection, sender.fqdn, "keys", now=now, expires=now + wait * _SECOND):
@@ -470,7 +507,7 @@ def _renew_sender(node: Node, sender: RemoteIdentity, author: PublicKey) -> None
     if node.database.write(work):
         raise FederationError(
             "federation.sender-unreachable",
-            "the author's key is not known to be the sender's: send it again",
+            "which of the author's entries are the sender's is looked up anew: send it again",
             retry_after=1,
         )
 
@@ -539,10 +576,18 @@ def receive_parcel(
         error = refusal
     if isinstance(error, Forked | InvalidSince | PayloadSizeMismatch):
         _keep_evidence(node, via, parcel)
+    doubted = _find_doubted(node, via, parcel) if isinstance(error, Forked | OtherBranch | KeyRevoked) else None
     return [
-        DeliveryReceipt(parcel.instance, to, DeliveryDecision.REFUSED, error.code)
+        DeliveryReceipt(parcel.instance, to, DeliveryDecision.REFUSED, error.code, doubted_key=doubted)
         for to in parcel.recipients or (NOBODY,)
     ]
+
+
+def _find_doubted(node: Node, via: IdentityId | None, parcel: Parcel) -> PublicKey | None:
+    """The author of a parcel whose branch does not count, if it is a key of the sender's: they know best."""
+    author = decode_entry(parcel.entries[0][0]).author
+    owner = node.database.read(lambda connection: find_owner(connection, author))
+    return author if owner == via else None
 
 
 def _keep_evidence(node: Node, via: IdentityId | None, parcel: Parcel) -> None:

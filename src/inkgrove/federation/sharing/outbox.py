@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import structlog
 
-from inkgrove.core import Hash, IdentityId, PublicKey
+from inkgrove.core import Hash, IdentityId, PublicKey, decode_entry
 from inkgrove.core.errors import InkgroveError, LacksCreate
 from inkgrove.federation.errors import (
     BadAnswer,
@@ -32,9 +32,19 @@ from inkgrove.federation.peers.documents import MOVED_STATUS, take_moved
 from inkgrove.federation.peers.limits import RequestSlots, run_rounds
 from inkgrove.federation.peers.signed_requests import make_signed_request
 from inkgrove.federation.peers.transport import PeerResponse, Transport
+from inkgrove.federation.sharing.key_proofs import pack_key_proofs
 from inkgrove.federation.sharing.recipients import find_leaving, read_leaving
 from inkgrove.federation.sharing.relations import is_final_refusal, send_waiting_moves
-from inkgrove.messages import DELIVERY_FORMAT, DELIVERY_MEDIA_TYPE, MAX_PARCELS, Delivery, Parcel, cbor, encode_delivery
+from inkgrove.messages import (
+    DELIVERY_FORMAT,
+    DELIVERY_MEDIA_TYPE,
+    MAX_PARCELS,
+    MAX_PROOFS,
+    Delivery,
+    Parcel,
+    cbor,
+    encode_delivery,
+)
 from inkgrove.node.errors import NotAddressed
 from inkgrove.node.publishing import (
     HeldInstance,
@@ -153,8 +163,23 @@ def _compose(connection: Connection, node: Node, recipients: Sequence[IdentityId
         return OutgoingDelivery("", deliveries, b"", {})
     assert sender is not None
     # Who closes their account has given the password: nobody has to wait for a grace.
-    delivery = Delivery(sender.id, parcels, erases=is_closing(connection, sender.id))
+    delivery = Delivery(
+        sender.id,
+        parcels,
+        erases=is_closing(connection, sender.id),
+        proofs=pack_key_proofs(connection, _keys_that_end(parcels, instances))[:MAX_PROOFS],
+    )
     return OutgoingDelivery(sender.fqdn, sent, encode_delivery(delivery), last_seqs)
+
+
+def _keys_that_end(
+    parcels: Sequence[Parcel], instances: Mapping[Hash, HeldInstance | None]
+) -> Iterator[tuple[PublicKey, PublicKey]]:
+    """The author of each instance that a parcel ends by another key, and that key."""
+    for parcel in parcels:
+        held, author = instances[parcel.instance], decode_entry(parcel.entries[0][0]).author
+        if held is not None and author != held.author:
+            yield held.author, author
 
 
 def read_receipts(answer: PeerResponse) -> dict[tuple[Hash, IdentityId], dict[str, Any]]:
@@ -409,7 +434,8 @@ class Outbox:
             goes_on = await self._send_moves(target, recipients)
             while goes_on:
                 # Who has moved meanwhile, or is about to, is not served here any more.
-                ids = [known.id for known in recipients if self._located.get(known.id) is known]
+                recipients = [known for known in recipients if self._located.get(known.id) is known]
+                ids = [known.id for known in recipients]
                 if not ids:
                     return
                 # A slot for each request, before it is made: deliveries are large.
@@ -447,7 +473,7 @@ class Outbox:
                     self._forget_moved([known.id])
                     break
                 except FederationError as error:
-                    if leaving := find_leaving(error):
+                    if leaving := find_leaving(error, [known]):
                         await self._rest(leaving, error)
                         break
                     if not is_final_refusal(error):
@@ -504,7 +530,8 @@ class Outbox:
                 return True  # with those who have not
             receipts = read_receipts(answer)
         except FederationError as error:
-            if leaving := find_leaving(error):
+            asked = [known for known in recipients if self._located.get(known.id) is known]
+            if leaving := find_leaving(error, asked):  # each at most once, whatever the node answers
                 await self._rest(leaving, error)
                 return True  # with those who are not
             await self._note_failure(target, recipients, error)

@@ -16,6 +16,7 @@ from inkgrove.node.errors import IdentityMoved, RecipientLeaving
 from inkgrove.node.identity import require_receiving
 from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
+from inkgrove.store.federation import RemoteIdentity
 from inkgrove.store.node import find_identity
 
 _MOST_BYTES: Final = 256 * 1024
@@ -55,7 +56,7 @@ def read_leaving(answer: PeerResponse) -> dict[str, list[IdentityId]]:
         return {}
 
 
-def find_leaving(error: FederationError) -> list[IdentityId]:
-    """Return those for whom something has to wait because they are about to leave their node."""
+def find_leaving(error: FederationError, asked: Collection[RemoteIdentity]) -> list[IdentityId]:
+    """Return those of whom a request was for that are about to leave their node; it says nothing about others."""
     found = error.data.get("leaving")
-    return found if isinstance(found, list) else []
+    return [known.id for known in asked if known.id in found] if isinstance(found, list) else []

@@ -8,7 +8,6 @@ document (`tell_of_new_document`), every node that has to do with it is sent the
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from itertools import islice
@@ -59,6 +58,8 @@ _FIRST_WAIT: Final = 2.0
 _LONGEST_WAIT: Final = 3600.0
 _PAUSE_SECONDS: Final = 3600
 """How long nothing is offered to an identity again after that was done: its host could ask for all of it forever."""
+_REST_SECONDS: Final = 30
+"""How long a queue rests after something went wrong here."""
 _AT_ONCE: Final = 16
 """How many identities are looked up, and how many nodes are told, at the same time."""
 _FOR_GOOD: Final = (400, 404, 405, 413, 415, 422)
@@ -107,6 +108,8 @@ class Relocator:
         self._random = random
         self._run_blocking = run_blocking
         self._busy: set[str] = set()
+        self._resting: dict[str, int] = {}
+        """Queues that failed because of this node, each with when it goes on."""
         self._told: dict[tuple[IdentityId, PublicKey], bytes] = {}
         """Digests of the documents that nodes were told of: one notice is enough for all who live there."""
         self._has_more = False
@@ -117,7 +120,7 @@ class Relocator:
         """Look for work now: a document came in, or others are to be told of one."""
         self._wake.set()
 
-    async def run(self, idle_seconds: float = 1.0) -> None:
+    async def run(self, idle_seconds: float = 2.0) -> None:
         """Look up and tell until the task is cancelled."""
         await run_rounds(self._find_work, self._wake, idle_seconds, _log_error)
 
@@ -131,11 +134,12 @@ class Relocator:
             lambda: self._node.database.read(lambda c: (list_relocations(c), list_notice_targets(c), read_backoffs(c)))
         )
         now = self._node.clock()
+        self._resting = {queue: until for queue, until in self._resting.items() if until > now}
 
         def is_free(queue: str) -> bool:
             # What is further away was noted with a wrong clock.
             is_stopped = queue in stopped and 0 < stopped[queue].next_try - now <= 2 * _LONGEST_WAIT * _SECOND
-            return not (is_stopped or queue in self._busy)
+            return not (is_stopped or queue in self._busy or queue in self._resting)
 
         work: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
         for item in moved:
@@ -156,8 +160,10 @@ class Relocator:
             await work()
         except InkgroveError as error:  # of this node: the store is away, or the disk is full
             log.warning("a move was not followed", at=queue, code=error.code, reason=error.message)
-            with suppress(InkgroveError):
-                await self._fail(queue, error, None)
+            self._resting[queue] = self._node.clock() + _REST_SECONDS * _SECOND
+        except Exception:
+            log.exception("a move was not followed", at=queue)
+            self._resting[queue] = self._node.clock() + _REST_SECONDS * _SECOND
         finally:
             self._busy.discard(queue)
             if self._has_more:
@@ -183,7 +189,7 @@ class Relocator:
                 return  # it stays, until the pause is over
             await self._run_blocking(lambda: self._offer_again(identity))
         self._on_moved(identity)
-        await self._run_blocking(lambda: self._node.database.write(lambda c: _finish(c, item)))
+        await self._run_blocking(lambda: self._node.database.write(lambda c: self._finish(c, item)))
         self._on_moved(identity)
 
     async def _is_here(self, known: RemoteIdentity) -> bool:
@@ -195,12 +201,11 @@ class Relocator:
         return pause is not None and 0 < pause.next_try - self._node.clock() <= _PAUSE_SECONDS * _SECOND
 
     def _offer_again(self, identity: IdentityId) -> None:
+        """Queue what the old node took, page by page; a process that ends in between begins again."""
         now = self._node.clock()
-        pause = QueueBackoff(0, now + _PAUSE_SECONDS * _SECOND, now, "what the old node took was offered again")
         since, after = now - OFFERED_AGAIN_SECONDS * _SECOND, 0
 
         def work(connection: Connection) -> OfferedAgain | None:
-            put_backoff(connection, _pause_of(identity), pause)
             page = offer_again(connection, identity, changed_since=since, after=after, now=now)
             for item in () if page is None else page.local:
                 held = find_held_instance(connection, item.instance)
@@ -212,6 +217,15 @@ class Relocator:
 
         while (page := self._node.database.write(work)) is not None:
             after = page.last_position
+
+    def _finish(self, connection: Connection, item: Relocation) -> None:
+        finish_relocation(connection, item)
+        clear_backoff(connection, _queue_of(item.identity))
+        clear_backoff(connection, f"identity {item.identity.hex()}")  # the outbox looks for them at once
+        if item.is_new_node:
+            now = self._node.clock()
+            until = now + _PAUSE_SECONDS * _SECOND
+            put_backoff(connection, _pause_of(item.identity), QueueBackoff(0, until, now, "offered again"))
 
     # Those who are told
 
@@ -289,7 +303,7 @@ class Relocator:
             if target is not None:
                 forget_old_notices(connection, target, limit)
             if identity is not None and is_over and (item := find_relocation(connection, identity)) is not None:
-                _finish(connection, item)  # whoever asks for them looks them up again
+                finish_relocation(connection, item)  # whoever asks for them looks them up again
 
         await self._run_blocking(lambda: self._node.database.write(work))
 
@@ -308,12 +322,6 @@ def _pause_of(identity: IdentityId) -> str:
 
 def _notices_to(target: str) -> str:
     return f"{_NOTICES} {target}"
-
-
-def _finish(connection: Connection, item: Relocation) -> None:
-    finish_relocation(connection, item)
-    clear_backoff(connection, _queue_of(item.identity))
-    clear_backoff(connection, f"identity {item.identity.hex()}")  # the outbox looks for them at once
 
 
 def _make_notice(connection: Connection, identity: IdentityId) -> tuple[str, bytes] | None:

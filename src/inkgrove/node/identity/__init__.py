@@ -4,6 +4,13 @@ A token comes in and a `Caller` goes out, which says what it may do. Identity do
 tables only hold what follows from them. docs/protocol.md section 7.
 """
 
+from inkgrove.node.identity.adoption import (
+    KeyProof,
+    adopt_proved,
+    check_key_proof,
+    new_challenge,
+    read_adoption,
+)
 from inkgrove.node.identity.caller import (
     ACTIONS,
     ANYBODY,
@@ -19,24 +26,19 @@ from inkgrove.node.identity.devices import DeviceKey, label_key, list_device_key
 from inkgrove.node.identity.documents import DocumentRecord, IdentityDocuments, list_documents
 from inkgrove.node.identity.identities import (
     IdentityRecord,
-    KeyProof,
     RecoveryMeans,
     SignedMessage,
-    adopt_proved,
     append_document,
     append_signed,
     append_unless_newest,
     change_identity,
-    check_key_proof,
     create_identity,
     edit_document,
     find_document_signer,
     list_hosted_identities,
     list_without_recovery,
-    new_challenge,
     parse_fqdn,
     parse_identity_name,
-    read_adoption,
     read_document,
     read_signed,
     recovery_of,

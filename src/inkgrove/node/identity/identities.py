@@ -20,9 +20,8 @@ from inkgrove.core import (
     decode_entry,
     identity_of,
     sign_next,
-    verify_signature,
 )
-from inkgrove.core.errors import BadSignature, InkgroveError, LogError
+from inkgrove.core.errors import InkgroveError, LogError
 from inkgrove.messages import (
     UNSET,
     Control,
@@ -34,7 +33,6 @@ from inkgrove.messages import (
     Message,
     RevokedLog,
     Unset,
-    adoption_claim,
     decode_message,
     encode_message,
     read_host,
@@ -57,12 +55,10 @@ from inkgrove.node.identity.quotas import spend_document
 from inkgrove.node.identity.sessions import hash_password
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.federation import find_remote_identity, use_nonce
 from inkgrove.store.logs import (
     Batch,
     IngestStatus,
     by_log,
-    find_log,
     find_pins,
     ingest_batch,
     prepare_items,
@@ -82,77 +78,6 @@ from inkgrove.store.node import (
     put_key,
     sealed_key,
 )
-
-# Challenges, which a client signs to prove the key of an identity that it brings (docs/protocol.md section 7.8). A
-# challenge is a text that only this node can make and read, for one id and a few minutes. It counts once, which is
-# recorded when it is used. What the key signs begins with no tag of an entry, so it can never be one.
-
-CHALLENGE_SECONDS: Final = 300
-_SECOND: Final = 1_000_000
-_KIND: Final = "adopt"
-_ADVICE: Final = "ask for a challenge (POST /identities/challenges) and sign it with the first key of the identity"
-
-
-@dataclass(frozen=True, slots=True)
-class Challenge:
-    """What the key is to sign, until when that counts, and the controller that the node would keep."""
-
-    text: str
-    expires: int
-    controller: PublicKey
-
-
-@dataclass(frozen=True, slots=True)
-class KeyProof:
-    """A challenge with the signature of `adoption_claim`."""
-
-    challenge: str
-    signature: bytes
-
-
-def new_challenge(node: Node, key: PublicKey) -> Challenge:
-    """Make a challenge for a client that claims to hold a key."""
-    expires = node.clock() + CHALLENGE_SECONDS * _SECOND
-    # The seed of the controller travels in the challenge, which nobody else can read: nothing is stored before use.
-    controller = SecretKey.from_seed(node.random_bytes(KEY_BYTES))
-    text = f"{_KIND} {identity_of(key)} {node.settings.endpoint} {expires} {controller.seed.hex()}"
-    return Challenge(node.vault.encrypt_text(text), expires, controller.public)
-
-
-def check_key_proof(
-    node: Node, author: PublicKey, document: IdentityDocument, entry: bytes, proof: KeyProof | None
-) -> SecretKey:
-    """Return the controller of a fresh challenge that the first key has signed for this entry, and use it up.
-
-    Raises `identity.unproved` if it has not.
-    """
-    if proof is None:
-        raise IdentityError("identity.unproved", f"whoever brings an identity proves that they hold its key: {_ADVICE}")
-    identity, now = identity_of(author), node.clock()
-    found = _read_challenge(node, proof.challenge, identity)
-    if found is None or not now < found[0] <= now + CHALLENGE_SECONDS * _SECOND:
-        raise IdentityError(
-            "identity.unproved", f"the challenge is not one of this node for this identity, or has expired: {_ADVICE}"
-        )
-    claim = adoption_claim(identity, document.fqdn, document.endpoint, entry, proof.challenge)
-    try:
-        verify_signature(author, claim, proof.signature)
-    except BadSignature as err:
-        raise IdentityError("identity.unproved", f"the signature of the challenge does not hold: {_ADVICE}") from err
-    is_first = node.database.write(
-        lambda connection: use_nonce(connection, f"{_KIND} {identity}", proof.challenge, now=now, expires=found[0])
-    )
-    if not is_first:
-        raise IdentityError("identity.unproved", f"the challenge was used before: {_ADVICE}")
-    return found[1]
-
-
-def _read_challenge(node: Node, text: str, identity: IdentityId) -> tuple[int, SecretKey] | None:
-    """Return when a challenge of this node for an identity expires, and its controller; None if it is none."""
-    parts = (node.vault.decrypt_text(text) or "").split(" ")
-    if len(parts) != 5 or parts[:3] != [_KIND, identity.hex(), node.settings.endpoint]:
-        return None
-    return int(parts[3]), SecretKey.from_seed(bytes.fromhex(parts[4]))
 
 
 class RecoveryMeans(StrEnum):
@@ -195,7 +120,7 @@ def create_identity(
     node: Node, fqdn: str, password: str | None, *, name: str | None = None, profile: Mapping[str, str] | None = None
 ) -> IdentityRecord:
     """Host a new identity whose key this node keeps, as the operator does: it gets exactly that name."""
-    return _create(node, fqdn, password, name, profile, lambda connection, hosted: _give(connection, node, hosted))
+    return _create(node, fqdn, password, name, profile, lambda connection, hosted: give_name(connection, node, hosted))
 
 
 def register_identity(
@@ -236,77 +161,17 @@ def _create(
 
     def work(connection: Connection) -> None:
         take(connection, hosted)
-        _host(connection, hosted, node.vault.seal(key))
+        host_identity(connection, hosted, node.vault.seal(key))
         append_document(connection, key, document)
 
     node.signing.write(work)
     return show_identity(node, hosted.id)
 
 
-def _give(connection: Connection, node: Node, hosted: HostedIdentity) -> None:
+def give_name(connection: Connection, node: Node, hosted: HostedIdentity) -> None:
+    """Give somebody a name, as the operator does, with the rights that the settings bind to it."""
     take_name(connection, node, hosted.fqdn, hosted.id, is_operator=True)
     bind_if_given(connection, node, hosted.fqdn, hosted.id)
-
-
-def read_adoption(fqdn: str, signed: SignedMessage) -> tuple[Entry, IdentityDocument]:
-    """The entry of log 0 that a client signed to have its identity hosted, and the document in it."""
-    entry, document = read_signed(signed)
-    if not isinstance(document, IdentityDocument) or entry.log_id != IDENTITY_LOG:
-        raise IdentityError(
-            "identity.bad-document",
-            "this must be an entry of log 0 with an `identity` message: the first, or the next one",
-        )
-    if document.fqdn != (fqdn := parse_fqdn(fqdn)):
-        raise IdentityError("identity.bad-document", f"the document names {document.fqdn}, not {fqdn}")
-    return entry, document
-
-
-def adopt_identity(
-    node: Node,
-    fqdn: str,
-    password: str | None,
-    signed: SignedMessage,
-    proof: KeyProof | None,
-    *,
-    leads_here: bool = False,
-) -> IdentityRecord:
-    """Host an identity whose key the client holds: it signed an entry of log 0 that names this node, and a challenge.
-
-    What was addressed to the id before is shown to its holder, so nothing is done without the proof.
-    """
-    entry, document = read_adoption(fqdn, signed)
-    controller = check_key_proof(node, entry.author, document, signed.entry, proof)
-    return adopt_proved(node, password, signed, entry, document, controller=controller, leads_here=leads_here)
-
-
-def adopt_proved(
-    node: Node,
-    password: str | None,
-    signed: SignedMessage,
-    entry: Entry,
-    document: IdentityDocument,
-    *,
-    controller: SecretKey | None = None,
-    leads_here: bool,
-) -> IdentityRecord:
-    """Host an identity as `adopt_identity` does, after `read_adoption` and `check_key_proof`.
-
-    If the document names the `controller` of the challenge, this node keeps that and speaks for the identity with it.
-    """
-    author, hashed = entry.author, hash_password(password)
-    hosted = HostedIdentity(identity_of(author), document.fqdn, author, hashed, node.clock(), document.endpoint)
-
-    def work(connection: Connection) -> None:
-        _check_lives_here(connection, node, entry, document, leads_here=leads_here)
-        take_name(connection, node, hosted.fqdn, hosted.id, leads_here=leads_here)
-        check_document(connection, author, document, node.settings.endpoint)
-        _host(connection, hosted, None)
-        append_unless_newest(connection, entry, signed)
-        take_controller(connection, node, hosted.id, document, controller)
-        apply_identity_log(connection, author, is_ours=True)
-
-    node.signing.write(work)
-    return show_identity(node, hosted.id)
 
 
 def take_controller(
@@ -338,67 +203,6 @@ def take_controller(
         )
 
 
-def adopt_given(
-    node: Node,
-    password: str | None,
-    signed: SignedMessage,
-    entry: Entry,
-    document: IdentityDocument,
-    controller: SecretKey,
-) -> IdentityRecord:
-    """Host a new identity whose entry 1 was just signed, with its controller, as the operator does."""
-    author, hashed = entry.author, hash_password(password)
-    hosted = HostedIdentity(identity_of(author), document.fqdn, author, hashed, node.clock(), document.endpoint)
-    date_name(node, document.fqdn)
-
-    def work(connection: Connection) -> None:
-        _give(connection, node, hosted)
-        _host(connection, hosted, None)
-        append_signed(connection, signed)
-        take_controller(connection, node, hosted.id, document, controller)
-        apply_identity_log(connection, author, is_ours=True)
-
-    node.signing.write(work)
-    return show_identity(node, hosted.id)
-
-
-def _check_lives_here(
-    connection: Connection, node: Node, entry: Entry, document: IdentityDocument, *, leads_here: bool
-) -> None:
-    """Refuse an identity whose newest document, as far as it is known, is not the one that names this node."""
-    if find_identity_of_key(connection, entry.author) is not None:
-        raise IdentityError(
-            "identity.bad-document",
-            "this key says that it is a further key of another identity: bring the first key of that one",
-        )
-    log = find_log(connection, entry.author, IDENTITY_LOG)
-    if entry.seq_num > (height := log.height if log is not None else 0) + 1:
-        raise IdentityError(
-            "identity.unknown-home",
-            f"this is entry {entry.seq_num} of log 0, of which this node holds {height or 'none'}: say where the"
-            " identity lives now (`lives_at`), and what lies before it is fetched; never sign a place twice",
-            height=height,
-        )
-    control = find_control(connection, entry.author)
-    newest = None if control is None else (control.path[0].seq_num, control.document)
-    known = find_remote_identity(connection, identity_of(entry.author))
-    is_found_there = known is not None and known.document_seq >= entry.seq_num and not leads_here
-    is_held = newest is not None and newest[0] == entry.seq_num
-    if newest is not None and newest[0] > entry.seq_num:
-        where = newest[1]
-    elif is_found_there or (is_held and document.endpoint != node.settings.endpoint.format(fqdn=document.fqdn)):
-        where = document
-    else:
-        return
-    raise IdentityError(
-        "identity.lives-elsewhere",
-        f"the newest document of the identity (entry {newest[0] if newest else entry.seq_num} of log 0) names"
-        f" {where.fqdn} at {where.endpoint}: sign one that names this node as the next entry, and bring that",
-        fqdn=where.fqdn,
-        endpoint=where.endpoint,
-    )
-
-
 def append_unless_newest(connection: Connection, entry: Entry, signed: SignedMessage) -> None:
     """Append the next entry of log 0, unless it is the newest document and came in before by another way."""
     control = find_control(connection, entry.author)
@@ -409,7 +213,8 @@ def append_unless_newest(connection: Connection, entry: Entry, signed: SignedMes
     append_signed(connection, signed)
 
 
-def _host(connection: Connection, hosted: HostedIdentity, sealed: bytes | None) -> None:
+def host_identity(connection: Connection, hosted: HostedIdentity, sealed: bytes | None) -> None:
+    """Add an identity to those that this node hosts; raises `identity.exists`."""
     if not add_identity(connection, hosted, sealed):
         raise IdentityError(
             "identity.exists", f"the name {hosted.fqdn} or the key is taken on this node", fqdn=hosted.fqdn
@@ -582,7 +387,7 @@ def _publish(
             check_document(connection, before.key, document, node.settings.endpoint)
             spend_document(node, connection, identity, document)
             append_document(connection, key, replace(document, under=under))
-        apply_identity_log(connection, key.public, is_ours=document != newest)
+        apply_identity_log(connection, key.public, is_ours=document != newest, now=node.clock())
         return _record(connection, before.key)
 
     return node.signing.write(work)
@@ -648,7 +453,7 @@ def replace_document(
         else:
             append_signed(connection, signed)
         take_controller(connection, node, identity, document, controller)
-        apply_identity_log(connection, entry.author, is_ours=True)
+        apply_identity_log(connection, entry.author, is_ours=True, now=node.clock())
         return _record(connection, before.key)
 
     return node.signing.write(work)

@@ -37,6 +37,7 @@ from inkgrove.store.federation import (
     newest_node_key,
     note_document_place,
     queue_relocation,
+    send_ended_again,
 )
 from inkgrove.store.logs import (
     Offset,
@@ -225,18 +226,21 @@ def check_document(connection: Connection, first_key: PublicKey, document: Ident
         raise IdentityError("identity.exists", f"the name {document.fqdn} is taken on this node", fqdn=document.fqdn)
 
 
-def apply_identity_log(connection: Connection, author: PublicKey, *, is_ours: bool = False) -> None:
+def apply_identity_log(
+    connection: Connection, author: PublicKey, *, is_ours: bool = False, now: int | None = None
+) -> None:
     """Bring names, keys and who lives here in line with log 0 after an entry of it came in.
 
-    `is_ours`: it is a document that this node has just taken for its own, by `check_document`.
+    `is_ours`: it is a document that this node has just taken for its own, by `check_document`. With `now`, what other
+    nodes need to see the ends that it sets is sent again.
     """
     claimed = claimed_identities(StoredIdentityLog(connection, author))
     if not claimed:
-        _apply_control(connection, author, is_ours=is_ours)
+        _apply_control(connection, author, is_ours=is_ours, now=now)
     for identity in sorted(claimed):
         first_key = find_first_key(connection, identity)
         if first_key is not None:
-            _apply_control(connection, first_key, is_ours=is_ours)
+            _apply_control(connection, first_key, is_ours=is_ours, now=now)
 
 
 def apply_identity_logs_since(connection: Connection, offset: Offset) -> None:
@@ -245,7 +249,7 @@ def apply_identity_logs_since(connection: Connection, offset: Offset) -> None:
         apply_identity_log(connection, author)
 
 
-def _apply_control(connection: Connection, first_key: PublicKey, *, is_ours: bool) -> None:
+def _apply_control(connection: Connection, first_key: PublicKey, *, is_ours: bool, now: int | None) -> None:
     identity = identity_of(first_key)
     # Waits for a transaction with a newer document, whose keys must not be overwritten by those of an older one.
     lock_logs.rows(connection, [encode_log_key(first_key, IDENTITY_LOG)])
@@ -265,6 +269,8 @@ def _apply_control(connection: Connection, first_key: PublicKey, *, is_ours: boo
         status = find_key_status(connection, key)
         if key in ends or (status is not None and status.ends is not None):
             set_key_ends(connection, key, ends.get(key))
+            if now is not None and find_key_status(connection, key) != status:
+                send_ended_again(connection, key, now)
     remove_keys(connection, removed)
     hosted = find_identity(connection, identity)
     if control is not None and (hosted is None or not hosted.lives_here):

@@ -12,13 +12,11 @@ from inkgrove.core import KEY_BYTES, IdentityId, SecretKey, parse_words, render_
 from inkgrove.core.errors import KeysError
 from inkgrove.messages import FurtherKey, IdentityDocument, encode_message
 from inkgrove.node.errors import IdentityError
+from inkgrove.node.identity.adoption import KeyProof, adopt_given, check_key_proof
 from inkgrove.node.identity.identities import (
     IdentityRecord,
-    KeyProof,
     SignedMessage,
-    adopt_given,
     append_document,
-    check_key_proof,
     parse_fqdn,
     read_document,
     replace_document,
@@ -100,7 +98,7 @@ def confirm_words(node: Node, identity: IdentityId, words: str) -> IdentityRecor
         spend_document(node, connection, identity, document)
         append_document(connection, first, document)
         take_controller(connection, node, identity, document, controller)
-        apply_identity_log(connection, first.public, is_ours=True)
+        apply_identity_log(connection, first.public, is_ours=True, now=node.clock())
         forget_secret(connection, first.public)
 
     node.signing.write(work)

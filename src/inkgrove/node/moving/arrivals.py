@@ -271,10 +271,9 @@ def settle(
         put_key(connection, arrival.controller, identity)
         keep_secret(connection, arrival.controller, arrival.sealed)
         apply_identity_log(connection, arrival.key, is_ours=True)
-        # The secret is kept with the key alone from now on: who moves on or closes the account destroys it there.
-        gone = {"sealed": b"", "grant_sealed": None, "password": None}
-        here = {"state": "here", "answer": answer, "code": None, "reason": None}
-        set_arrival(connection, arrival, ["committing"], node.clock(), **here, **gone)
+        # Its key and password are where those of all others are: nothing is kept twice.
+        gone = {"code": None, "reason": None, "sealed": b"", "password": None, "grant_sealed": None}
+        set_arrival(connection, arrival, ["committing"], node.clock(), state="here", answer=answer, **gone)
 
     node.signing.write(work)
     return show_identity(node, identity)

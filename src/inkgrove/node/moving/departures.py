@@ -47,6 +47,7 @@ from inkgrove.store.logs import find_pins, read_entries
 from inkgrove.store.node import (
     HostedIdentity,
     StoredDeparture,
+    find_arrival,
     find_departure,
     find_departure_by_grant,
     find_identity,
@@ -125,8 +126,8 @@ class Departures:
         """Let an identity, whose password was just checked, leave; the grant is returned once and never shown again.
 
         `node_key`: what the node at the endpoint signs its requests with. Raises `identity.leaving`,
-        `identity.lives-elsewhere`, `identity.no-key-here`, `move.same-node`, `move.without-words`, or `BadPassword` if
-        another sign-in was faster.
+        `identity.lives-elsewhere`, `identity.no-key-here`, `move.same-node`, `move.arriving`, `move.too-many`,
+        `move.without-words`, or `BadPassword` if another sign-in was faster.
         """
         node, identity = self._node, checked.identity
         if node_key == load_node_key(node).public:
@@ -151,6 +152,9 @@ class Departures:
             if before is not None and before.state == "leaving":
                 raise IdentityLeaving("you are about to move already: take that back first (DELETE /me/move)")
             hosted = _require_home(connection, identity)
+            arrival = find_arrival(connection, identity)
+            if arrival is not None and arrival.finished is None:
+                raise MoveError("move.arriving", "not all that is yours is here yet: wait until you have arrived")
             control = read_control(connection, hosted.key)
             find_document_signer(connection, node, control)
             if len(control.path) > MOST_CONTROLLERS:

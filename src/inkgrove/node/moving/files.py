@@ -8,7 +8,7 @@ import json
 from typing import Any, Final
 
 from inkgrove.core import IdentityId
-from inkgrove.core.errors import PersonFileError
+from inkgrove.core.errors import InputError, PersonFileError
 from inkgrove.node.errors import ArrivalError, Busy, QuotaError, StorageError
 from inkgrove.node.identity import show_quota
 from inkgrove.node.moving.arrivals import part_path, set_state
@@ -124,7 +124,7 @@ def take_in_file(node: Node, arrival: StoredArrival) -> None:
             allow_older=request["older"],
             admit=lambda verified: _admit(node, arrival.identity, verified),
         )
-    except (PersonFileError, QuotaError, ArrivalError) as error:
+    except (PersonFileError, QuotaError, ArrivalError, InputError) as error:  # the last: it is not there any more
         path.unlink(missing_ok=True)
         set_state(node, arrival, "asked", code=error.code, reason=error.message)
         return

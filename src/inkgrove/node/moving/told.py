@@ -5,7 +5,7 @@ they may go on. Others on the same node only ask again, and so does the person w
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hmac import compare_digest
 from typing import Any, Final
 
@@ -14,11 +14,12 @@ from inkgrove.core.errors import BadSignature
 from inkgrove.messages import Create, ToldRelation, ToldShare, Update, decode_if_valid, mandate_claim, share_proof
 from inkgrove.node.errors import IdentityError
 from inkgrove.node.person_file import deliver_waiting
-from inkgrove.node.publishing import LocalShare, queue_own
+from inkgrove.node.publishing import LocalShare, find_held_instance
 from inkgrove.node.runtime import Node
 from inkgrove.store.db import Connection
+from inkgrove.store.federation import queue_deliveries
 from inkgrove.store.logs import LogState, read_entries, read_payloads_of
-from inkgrove.store.node import StoredArrival, add_shares, keys_of, living_among
+from inkgrove.store.node import StoredArrival, add_shares, find_shares_elsewhere, keys_of, living_among
 from inkgrove.store.person import find_own_logs_of, keep_own_instances, put_person_rows
 
 _CHUNK: Final = 500
@@ -102,34 +103,39 @@ def put_told_shares(node: Node, arrival: StoredArrival, told: Sequence[ToldShare
 
 
 def _restore_shares(node: Node, identity: IdentityId) -> None:
-    """Note whom the instances in the identity's logs were sent to, as their messages say, and queue what they lack."""
+    """Queue the identity's instances for everybody elsewhere who was sent them.
+
+    That is whom their messages name, and whom nodes of friends have told of. They have most of it, say so, and get what
+    changes later, deletes too.
+    """
     logs = node.database.read(lambda c: find_own_logs_of(c, keys_of(c, identity)))
     for log in logs:
-        if log.log_id == 0:
-            continue
-        for recipients in _recipients(node, log):
-            node.database.write(lambda c, some=recipients: _put(c, identity, some, node.clock()))  # type: ignore[misc]
+        for first in range(1, log.height + 1, _CHUNK) if log.log_id != 0 else ():
+            recipients = _read_recipients(node, log, first)
+            if recipients:
+                node.database.write(lambda c, some=recipients: _queue(c, identity, some, node.clock()))  # type: ignore[misc]
 
 
-def _put(connection: Connection, identity: IdentityId, recipients: dict[Hash, set[IdentityId]], now: int) -> None:
+def _read_recipients(node: Node, log: LogState, first: int) -> dict[Hash, set[IdentityId]]:
+    """The instances of which messages stand in a part of a log, each with whom these name."""
+    found: dict[Hash, set[IdentityId]] = {}
+    for item in node.store.read(read_entries, log.author, log.log_id, first, first + _CHUNK - 1):
+        message = decode_if_valid(item.payload)
+        if isinstance(message, Create | Update):
+            instance = item.hash if isinstance(message, Create) else message.instance
+            if isinstance(instance, Hash):
+                found.setdefault(instance, set()).update(message.access.to if message.access is not None else ())
+    return found
+
+
+def _queue(connection: Connection, identity: IdentityId, named: dict[Hash, set[IdentityId]], now: int) -> None:
     # A message can name any instance, and anybody: others are sent what is the identity's own.
-    own = keep_own_instances(connection, identity, recipients)
-    sent = [(instance, to) for instance in sorted(own) for to in sorted(recipients[instance] - {identity})]
+    own = keep_own_instances(connection, identity, named)
+    sent = [(instance, to) for instance in sorted(own) for to in sorted(named[instance] - {identity})]
     here = living_among(connection, {to for _, to in sent})
     add_shares(connection, [(instance, to) for instance, to in sent if to not in here], now)
     deliver_waiting(connection, identity, {LocalShare(to, instance, identity) for instance, to in sent}, now)
-    queue_own(connection, {instance: recipients[instance] for instance in own}, {identity}, now)
-
-
-def _recipients(node: Node, log: LogState) -> Iterator[dict[Hash, set[IdentityId]]]:
-    for first in range(1, log.height + 1, _CHUNK):
-        found: dict[Hash, set[IdentityId]] = {}
-        for item in node.store.read(read_entries, log.author, log.log_id, first, first + _CHUNK - 1):
-            message = decode_if_valid(item.payload)
-            if not isinstance(message, Create | Update) or message.access is None or not message.access.to:
-                continue
-            instance = item.hash if isinstance(message, Create) else message.instance
-            if isinstance(instance, Hash):
-                found.setdefault(instance, set()).update(message.access.to)
-        if found:
-            yield found
+    for instance, recipients in find_shares_elsewhere(connection, own).items():
+        held = find_held_instance(connection, instance)
+        if held is not None:
+            queue_deliveries(connection, instance, identity, recipients, wanted=held.last_seq, now=now)

@@ -8,7 +8,15 @@ from inkgrove.core import Hash, IdentityId, PublicKey, union_of_pools
 from inkgrove.messages import Access, Create, Delete, Parcel, SchemaId, Timestamp, Unset, Update, decode_if_valid
 from inkgrove.schema import LogMessage
 from inkgrove.store.db import Connection
-from inkgrove.store.logs import InstanceKey, find_entry, find_log, messages_of, read_ends, read_entry_bytes
+from inkgrove.store.logs import (
+    InstanceKey,
+    find_entry,
+    find_log,
+    find_newest_seq,
+    messages_of,
+    read_ends,
+    read_entry_bytes,
+)
 
 MAX_PARCEL_BYTES: Final = 4 * 1024 * 1024
 """How much of an instance goes into one parcel."""
@@ -39,6 +47,8 @@ class HeldInstance:
     """The entry that the owner of a revoked key has pinned, if that decides which branch of the log counts."""
     ended_by: Hash | None = None
     """The entry of a delete in another log that ends it, if its own log has none."""
+    erased_seq: int = 0
+    """The sequence number of the newest message whose content was erased, if nothing else is left."""
 
     def is_expired(self, now: int) -> bool:
         """Whether it has expired at a time in microseconds."""
@@ -47,7 +57,8 @@ class HeldInstance:
     @property
     def last_seq(self) -> int:
         """The sequence number of the newest message; one more if a delete in another log comes after all of them."""
-        return self.messages[-1].seq_num + (self.ended_by is not None)
+        newest = self.messages[-1].seq_num if self.messages else self.erased_seq
+        return newest + (self.ended_by is not None)
 
 
 def find_held_instance(connection: Connection, instance: Hash) -> HeldInstance | None:
@@ -100,7 +111,10 @@ def find_held_instance(connection: Connection, instance: Hash) -> HeldInstance |
 
 
 def find_erased_instance(connection: Connection, instance: Hash) -> HeldInstance | None:
-    """Return an instance of which only the entry of its create and a delete that names its schema are held."""
+    """Return an instance of which only the entry of its create and a delete that names its schema are held.
+
+    The delete may stand in another log, by whichever key of its owner (docs/protocol.md section 5.7).
+    """
     stored = find_entry(connection, instance)
     if stored is None or stored.refusal is not None or stored.payload is not None:
         return None
@@ -115,10 +129,29 @@ def find_erased_instance(connection: Connection, instance: Hash) -> HeldInstance
         if isinstance(message, Delete) and message.schema is not None:
             schema = schema or message.schema.schema_id
             ends.append(item)
+    ended_by: Hash | None = None
     if schema is None:
-        return None
+        found = read_ends(connection, [instance]).of_key(connection, entry.author).get(instance, ())
+        elsewhere = [end for end in found if isinstance(end.message, Delete) and end.message.schema is not None]
+        if not elsewhere:
+            return None
+        first = min(elsewhere, key=lambda end: end.hash)
+        assert first.message.schema is not None
+        schema, ended_by = first.message.schema.schema_id, first.hash
     return HeldInstance(
-        instance, schema, entry.author, log.id, log.height, entry.seq_num, None, 0, None, is_deleted=True, messages=ends
+        instance,
+        schema,
+        entry.author,
+        log.id,
+        log.height,
+        entry.seq_num,
+        None,
+        0,
+        None,
+        is_deleted=True,
+        messages=ends,
+        ended_by=ended_by,
+        erased_seq=find_newest_seq(connection, key),
     )
 
 

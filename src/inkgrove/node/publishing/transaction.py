@@ -516,7 +516,7 @@ class Appender:
                     end.number = log.id if log is not None else None
             self._pending = []
         for author in sorted(self._identity_logs):
-            apply_identity_log(self.connection, author, is_ours=True)
+            apply_identity_log(self.connection, author, is_ours=True, now=self.node.clock())
         self._identity_logs.clear()
         for instance, author, message, caller in self._blob_messages:
             note_references(self.node, self.connection, instance, message, author, said_by=caller)

@@ -41,6 +41,7 @@ from inkgrove.store.db.node_tables import (
     identities,
     identity_keys,
     identity_usage,
+    moves_in,
     notices,
     pending_recipients,
     relations,
@@ -316,6 +317,7 @@ def forget_hosted_identity(connection: Connection, identity: IdentityId) -> dict
         ("", document_notices, document_notices.c.identity == identity),
         ("", backlogs, or_(backlogs.c.followee == identity, backlogs.c.follower == identity)),
         ("", visibility_changes, visibility_changes.c.reader == identity),  # after what the triggers wrote
+        ("", moves_in, moves_in.c.identity == identity),
         ("", identities, identities.c.id == identity),
     ):
         number = connection.execute(delete(table).where(is_theirs)).rowcount

@@ -150,6 +150,12 @@ def has_ended(connection: Connection, author: PublicKey, log_id: int, instance: 
     return connection.execute(query).first() is not None
 
 
+def list_early_enders(connection: Connection, instance: Hash) -> list[PublicKey]:
+    """List the keys that have ended an instance, by its hash and in whichever log, before it came."""
+    query = select(early_ends.c.author).where(early_ends.c.instance == str(instance)).distinct()
+    return [PublicKey(author) for author in connection.scalars(query)]
+
+
 # Accepted senders, whose deliveries do not wait in the request box; nobody follows anybody by it.
 
 

@@ -6,9 +6,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, or_, select, update
 
-from inkgrove.core import Hash, IdentityId
+from inkgrove.core import Hash, IdentityId, PublicKey
 from inkgrove.core.limits import MAX_STORED_INTEGER
 from inkgrove.store.db.connection import Compiled, CompiledList, RetryTransaction, in_lists, insert_new, put_row
+from inkgrove.store.db.log_tables import entries, logs
 from inkgrove.store.db.node_tables import deliveries, notices, targets
 from inkgrove.store.node.departures import LEAVING
 
@@ -251,6 +252,31 @@ _put_progress: Final = Compiled(
     lambda _: update(deliveries).where(_IS_AT, _IS_WAITING).values(_PROGRESS | {"queued": bindparam("now")})
 )
 _wait_again: Final = Compiled(lambda _: update(deliveries).where(_IS_AT, _IS_WAITING).values(queued=bindparam("now")))
+
+
+_OF_BRANCHES: Final = ("log.forked", "log.other-branch", "log.key-revoked")
+"""Why a receiver refuses what another end of the author's key lets count."""
+
+
+def send_ended_again(connection: Connection, author: PublicKey, now: int) -> None:
+    """Send again what other nodes need to see how far the logs of a key count, since that has changed.
+
+    Of each log the newest instance goes once more to everybody elsewhere who has one of it, for the pool of the pin
+    travels with it; and so does whatever they have refused because of another branch or end.
+    """
+    of_author = and_(logs.c.author == author, logs.c.log_id > 0, deliveries.c.wanted < LOCAL_DELIVERY)
+    joined = deliveries.join(entries, entries.c.hash == deliveries.c.instance).join(logs, logs.c.id == entries.c.log)
+    newest = (
+        select(func.max(deliveries.c.place))
+        .select_from(joined)
+        .where(of_author, deliveries.c.state == "delivered")
+        .group_by(deliveries.c.via, deliveries.c.recipient, logs.c.id)
+    )
+    is_refused = and_(deliveries.c.state == "refused", deliveries.c.code.in_(_OF_BRANCHES))
+    refused = select(deliveries.c.place).select_from(joined).where(of_author, is_refused)
+    again = {"state": "waiting", "delivered": 0, "queued": now}
+    for some in in_lists([*connection.scalars(newest), *connection.scalars(refused)]):
+        connection.execute(update(deliveries).where(deliveries.c.place.in_(some)).values(again))
 
 
 def retry_unapproved(connection: Connection, via: IdentityId, recipient: IdentityId, now: int) -> None:

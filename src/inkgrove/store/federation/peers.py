@@ -50,7 +50,7 @@ class RemoteIdentity:
         return self.expires == MOVED
 
 
-MOVED: Final = 0
+MOVED: Final = -1
 """The expiry of where an identity was found, once its newest document leads elsewhere."""
 
 

@@ -61,6 +61,12 @@ def messages_of(connection: Connection, instances: Collection[InstanceKey]) -> d
     return found
 
 
+def find_newest_seq(connection: Connection, instance: InstanceKey) -> int:
+    """Find the sequence number of the newest entry of an instance, whether its payload is held or not."""
+    is_its = (entries.c.log == instance.log, entries.c.create_seq == instance.create_seq)
+    return connection.scalar(select(func.max(entries.c.seq_num)).where(*is_its)) or instance.create_seq
+
+
 def messages_since(
     connection: Connection, instance: InstanceKey, after: int, until: int
 ) -> tuple[list[LogMessage], bool]:

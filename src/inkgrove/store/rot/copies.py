@@ -111,7 +111,12 @@ def _note(
     arrivals: dict[tuple[int, int], int] = {}
     for item in happened:
         if item.what in _TELLING and item.log is not None and item.create_seq is not None:
-            arrivals.setdefault((item.log, item.create_seq), item.offset.position)
+            instance = item.log, item.create_seq
+            if item.what is IngestKind.PAYLOAD and item.seq_num == item.create_seq:
+                # The entry came before, in the proof of another one: what has arrived is the content.
+                arrivals[instance] = item.offset.position
+            else:
+                arrivals.setdefault(instance, item.offset.position)
     if not arrivals:
         return
     dialect = connection.dialect.name
