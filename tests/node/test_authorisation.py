@@ -111,7 +111,7 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("DELETE", "/me/move"): Route(Who.IDENTITY, {"password": "not their password"}, right={401}),
     ("POST", "/identities/arrivals/helped"): Route(
         Who.ADMINISTRATOR,
-        {"lives_at": "https://127.0.0.1", "grant": "x", "fqdn": "new.haiku.ink", "password": PASSWORD},
+        {"lives_at": "https://127.0.0.1", "grant": "ink_g_" + "ab" * 32, "fqdn": "new.haiku.ink", "password": PASSWORD},
         right={422},
         as_john=403,
     ),

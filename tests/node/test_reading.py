@@ -43,13 +43,15 @@ def world(place: Path | str, tmp_path: Path, spark: SparkSession) -> Iterator[Wo
 
 
 def read_events(world: World, last_id: str, count: int = 1000) -> list[tuple[str, str, Any]]:
-    """Events until the stream has nothing to tell, or that many."""
+    """Events until the stream has had nothing to tell three times, for a loaded machine looks late, or that many."""
     events: list[tuple[str, str, Any]] = []
+    quiet = 0
     with world.node.anybody.stream("GET", "/views/mail/changes", headers={"Last-Event-ID": last_id}) as stream:
         assert stream.status_code == 200
         facts: dict[str, str] = {}
         for line in stream.iter_lines():
-            if line == ": still here" or len(events) == count:
+            quiet += line == ": still here"
+            if quiet == 3 or len(events) == count:
                 break
             name, _, value = line.partition(": ")
             if line:

@@ -144,8 +144,8 @@ def decode_delivery(body: bytes) -> Delivery:
     parcels = _list(value["parcels"], MAX_PARCELS, "parcels")
     if value.get("erase", True) is not True:
         raise ParcelError("parcel.bad", "`erase` is true, or not there")
-    given = _list(value["proofs"], MAX_PROOFS, "proofs") if "proofs" in value else []
-    proofs = [read_entry_pair(item, "parcel.bad") for item in given]
+    given = _list(value["proofs"], MAX_PROOFS, "proofs") if "proofs" in value else ()
+    proofs = tuple(read_entry_pair(item, "parcel.bad") for item in given)
     via = IdentityId(_bytes(value["via"], 32))
     return Delivery(via, [_read_parcel(item) for item in parcels], "erase" in value, proofs)
 

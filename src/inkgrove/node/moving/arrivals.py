@@ -9,6 +9,7 @@ the point of no return where the old node does not help.
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -214,8 +215,9 @@ class ArrivalProgress:
 
 def read_progress(node: Node, arrival: StoredArrival) -> ArrivalProgress:
     """Read how far an arrival has come."""
-    path = part_path(node, arrival.identity)
-    received = path.stat().st_size if path.exists() else 0
+    received = 0
+    with suppress(FileNotFoundError):  # none has come yet, or all of it was taken in
+        received = part_path(node, arrival.identity).stat().st_size
     if arrival.state != "committing":
         return ArrivalProgress(arrival, received)
 
