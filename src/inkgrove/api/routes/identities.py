@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
+from inkgrove.api.http.answers import json_answer, make_large
 from inkgrove.api.http.auth import (
     AddressDependency,
     CallerDependency,
@@ -518,12 +519,18 @@ class SignedDocumentsDocument(BaseModel):
 
 
 @router.get(
-    "/identities/{name}/documents", response_model=SignedDocumentsDocument, responses=responses("identity.unknown")
+    "/identities/{name}/documents",
+    response_model=SignedDocumentsDocument,
+    responses=responses("identity.unknown", "request.too-much-at-once"),
 )
-def show_documents(node: NodeDependency, name: str) -> dict[str, Any]:
-    """What was signed in the name of a hosted identity, and which of it counts: 20 documents of each key at most."""
+async def show_documents(request: Request, node: NodeDependency, name: str) -> Response:
+    """What was signed in the name of a hosted identity, and which of it counts: the newest 20 of each key, 256 KiB."""
+    return await make_large(request, _documents, node, name)
+
+
+def _documents(node: Node, name: str) -> Response:
     found = list_documents(node, identities.parse_identity_name(name))
-    return {
+    document = {
         "id": found.id.hex(),
         "state": None if found.state is None else found.state.value,
         "documents": [
@@ -541,6 +548,7 @@ def show_documents(node: NodeDependency, name: str) -> dict[str, Any]:
             for item in found.documents
         ],
     }
+    return json_answer(document)
 
 
 @router.get("/me", response_model=MeDocument, responses=responses("auth.required"))

@@ -5,16 +5,27 @@ from itertools import islice
 from typing import Final
 
 from inkgrove.core import Hash, IdentityId, PublicKey
-from inkgrove.messages import DocumentState, IdentityDocument, IdentityState, claimed_identities, fork_state
+from inkgrove.messages import (
+    DocumentState,
+    IdentityDocument,
+    IdentityState,
+    SignedDocument,
+    claimed_identities,
+    fork_state,
+    judge_document,
+)
 from inkgrove.node.errors import UnknownIdentity
-from inkgrove.node.identity.identity_log import StoredIdentityLog, find_document_state
+from inkgrove.node.identity.identity_log import StoredIdentityLog, find_control
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
+from inkgrove.store.logs import find_entry
 from inkgrove.store.node import find_identity
 
 _OF_EACH_KEY: Final = 20
 """How many documents of a key are shown, the newest."""
-_KEYS: Final = 20
+_MOST_BYTES: Final = 256 * 1024
+"""How many bytes of documents are read, beside a first one of any size: anybody may ask for them."""
+_KEYS: Final = 8
 """How many keys are looked at: the first one, then controllers in the order in which documents name them."""
 
 
@@ -49,16 +60,25 @@ def list_documents(node: Node, name: str | IdentityId) -> IdentityDocuments:
         hosted = find_identity(connection, name if isinstance(name, IdentityId) else name.lower().rstrip("."))
         if hosted is None:
             raise UnknownIdentity(f"no identity {str(name)[:80]} is hosted here")
+        control = find_control(connection, hosted.key)
         found: list[DocumentRecord] = []
-        keys = [hosted.key]
+        keys, left = [hosted.key], _MOST_BYTES
         for key in keys:  # grows meanwhile
             log = StoredIdentityLog(connection, key)
-            if key != hosted.key and hosted.id not in claimed_identities(log):
+            owners = claimed_identities(log)
+            if key != hosted.key and owners != {hosted.id}:
                 continue
             newest = (item for item in log.newest_first(None) if isinstance(item.message, IdentityDocument))
             for item in islice(newest, _OF_EACH_KEY):
-                state, document = find_document_state(connection, item.hash), item.message
+                document = item.message
                 assert isinstance(document, IdentityDocument)
+                left -= item.entry.payload_size
+                if left < 0 and found:
+                    break
+                signed = SignedDocument(key, item.entry.seq_num, item.hash, document)
+                under = None if document.under is None else find_entry(connection, document.under)
+                is_readable = under is not None and under.payload is not None
+                state = judge_document(signed, log, control, is_under_readable=is_readable)
                 if state is None:  # it says nothing where it stands
                     continue
                 found.append(DocumentRecord(key, item.entry.seq_num, item.hash, state, document))
