@@ -10,12 +10,12 @@ from typing import Final
 
 from inkgrove.core import HeldEntry, PublicKey, check_storable, decode_entry, identity_of, verify_payload, verify_signed
 from inkgrove.core.errors import InkgroveError, ParcelError
+from inkgrove.federation.peers.documents import store_log0_entries
 from inkgrove.federation.peers.well_known import list_key_proofs
 from inkgrove.messages import IdentityLogInMemory, KeyOf, decide_control, decode_if_valid
 from inkgrove.messages.value_readers import EntryPair
 from inkgrove.node.identity import IDENTITY_LOG, apply_identity_log
 from inkgrove.store.db import Connection
-from inkgrove.store.logs import by_log, ingest_batch, prepare_items
 
 _MOST_BYTES: Final = 256 * 1024
 """Of what proves the keys of one identity; larger documents are left to be looked up."""
@@ -56,8 +56,7 @@ def take_key_proofs(connection: Connection, offered: Collection[EntryPair], keys
         control = decide_control(first_key, lambda author: logs.get(author, nothing))
         states = {} if control is None else control.keys
         if all(key in states and states[key].belongs for key in keys):
-            prepared, _ = prepare_items((item.signed, item.payload) for item in items)
-            ingest_batch(connection, by_log(prepared), must_be_next=False)
+            store_log0_entries(connection, items)
             apply_identity_log(connection, first_key)
             return True
     return False

@@ -1,24 +1,16 @@
 """All `identity` messages that were signed for an identity, each with its state (docs/protocol.md section 7.2.4)."""
 
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import islice
 from typing import Final
 
 from inkgrove.core import Hash, IdentityId, PublicKey
-from inkgrove.messages import (
-    DocumentState,
-    IdentityDocument,
-    IdentityState,
-    SignedDocument,
-    claimed_identities,
-    fork_state,
-    judge_document,
-)
+from inkgrove.messages import DocumentState, IdentityDocument, IdentityState, claimed_identities, fork_state
 from inkgrove.node.errors import UnknownIdentity
-from inkgrove.node.identity.identity_log import StoredIdentityLog, find_control
+from inkgrove.node.identity.identity_log import StoredIdentityLog, find_control, find_document_state
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
-from inkgrove.store.logs import find_entry
 from inkgrove.store.node import find_identity
 
 _OF_EACH_KEY: Final = 20
@@ -60,13 +52,12 @@ def list_documents(node: Node, name: str | IdentityId) -> IdentityDocuments:
         hosted = find_identity(connection, name if isinstance(name, IdentityId) else name.lower().rstrip("."))
         if hosted is None:
             raise UnknownIdentity(f"no identity {str(name)[:80]} is hosted here")
-        control = find_control(connection, hosted.key)
+        control_of = cache(partial(find_control, connection))
         found: list[DocumentRecord] = []
         keys, left = [hosted.key], _MOST_BYTES
         for key in keys:  # grows meanwhile
             log = StoredIdentityLog(connection, key)
-            owners = claimed_identities(log)
-            if key != hosted.key and owners != {hosted.id}:
+            if key != hosted.key and hosted.id not in claimed_identities(log):
                 continue
             newest = (item for item in log.newest_first(None) if isinstance(item.message, IdentityDocument))
             for item in islice(newest, _OF_EACH_KEY):
@@ -75,10 +66,7 @@ def list_documents(node: Node, name: str | IdentityId) -> IdentityDocuments:
                 left -= item.entry.payload_size
                 if left < 0 and found:
                     break
-                signed = SignedDocument(key, item.entry.seq_num, item.hash, document)
-                under = None if document.under is None else find_entry(connection, document.under)
-                is_readable = under is not None and under.payload is not None
-                state = judge_document(signed, log, control, is_under_readable=is_readable)
+                state = find_document_state(connection, item.hash, control_of)
                 if state is None:  # it says nothing where it stands
                     continue
                 found.append(DocumentRecord(key, item.entry.seq_num, item.hash, state, document))

@@ -5,9 +5,9 @@ remembered in tables. Everything is derived from the logs. Call `apply_identity_
 in an entry of a log 0, and `check_author` before one of any log is taken in.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from inkgrove.core import Hash, IdentityId, NextEntry, PublicKey, flavour_of, identity_of, make_next_entry
@@ -166,8 +166,13 @@ def is_identity_forked(connection: Connection, first_key: PublicKey) -> bool:
     return log.lied_at is not None or fork_state(log) is IdentityState.FORKED
 
 
-def find_document_state(connection: Connection, entry_hash: Hash) -> DocumentState | None:
-    """Return the state of an `identity` message by the hash of its entry; None if it is none, or says nothing."""
+def find_document_state(
+    connection: Connection, entry_hash: Hash, control_of: Callable[[PublicKey], Control | None] | None = None
+) -> DocumentState | None:
+    """Return the state of an `identity` message by the hash of its entry; None if it is none, or says nothing.
+
+    `control_of`: `find_control`, cached by who asks for many, since documents may be large.
+    """
     stored = find_entry(connection, entry_hash)
     message = None if stored is None else decode_if_valid(stored.payload)
     if stored is None or stored.entry.log_id != IDENTITY_LOG or not isinstance(message, IdentityDocument):
@@ -176,7 +181,8 @@ def find_document_state(connection: Connection, entry_hash: Hash) -> DocumentSta
     log = StoredIdentityLog(connection, author)
     owners = claimed_identities(log)
     first_key = find_first_key(connection, owners.pop()) if len(owners) == 1 else author
-    control = None if first_key is None else find_control(connection, first_key)
+    find = control_of or partial(find_control, connection)
+    control = None if first_key is None else find(first_key)
     under = None if message.under is None else find_entry(connection, message.under)
     item = SignedDocument(author, stored.entry.seq_num, stored.hash, message)
     return judge_document(item, log, control, is_under_readable=under is not None and under.payload is not None)

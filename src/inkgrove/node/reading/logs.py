@@ -5,12 +5,13 @@ docs/protocol.md section 2. How much somebody writes is private.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 from inkgrove.core import ForkProof, Hash, PublicKey
 from inkgrove.messages import DocumentState, IdentityState, SchemaId, fork_state
 from inkgrove.node.errors import ViewError
 from inkgrove.node.identity.caller import Caller
-from inkgrove.node.identity.identity_log import IDENTITY_LOG, StoredIdentityLog, find_document_state
+from inkgrove.node.identity.identity_log import IDENTITY_LOG, StoredIdentityLog, find_control, find_document_state
 from inkgrove.node.identity.names import find_author_names
 from inkgrove.node.runtime.node import Node
 from inkgrove.store.db import Connection
@@ -85,7 +86,12 @@ def show_log(node: Node, caller: Caller, author: PublicKey, log_id: int, first: 
         fork = find_fork_proof(connection, author, log_id)
         name = find_author_names(connection, [author]).get(author)
         is_identity = log_id == IDENTITY_LOG
-        states = {item.hash: find_document_state(connection, item.hash) for item in entries} if is_identity else {}
+        control_of = cache(partial(find_control, connection))
+        states = (
+            {item.hash: find_document_state(connection, item.hash, control_of) for item in entries}
+            if is_identity
+            else {}
+        )
         documents = {name: found for name, found in states.items() if found is not None}
         forked = fork_state(StoredIdentityLog(connection, author)) if is_identity else None
         return LogPage(state, name, count_absent(connection, state.id), entries, fork, forked, documents)
